@@ -68,7 +68,7 @@ class EdgeBench:
     def _new_gateway(self, data: Path) -> Program:
         """A gateway on a port that stays the same over its restarts."""
         environment = environment_of(data, self._bootstrap) | {"WAYSTATION_GATEWAY__MQTT_PORT": str(self._port)}
-        create_topics(admin_client(self._bootstrap, {}), declared_topics(process_settings(environment).kafka))
+        create_topics(admin_client(self._bootstrap, {}), declared_topics(process_settings(environment)))
         return Program(data, "gateway", "gateway", environ=environment)
 
     @contextmanager

@@ -50,8 +50,9 @@ class GatewayBench:
         """A gateway over fresh topics, routes in effect after LEAD_S: load on it, to be completed."""
         with fresh_directory() as data:
             environment = environment_of(data, self._bootstrap)
-            kafka = process_settings(environment).kafka
-            create_topics(admin_client(self._bootstrap, {}), declared_topics(kafka))
+            settings = process_settings(environment)
+            kafka = settings.kafka
+            create_topics(admin_client(self._bootstrap, {}), declared_topics(settings))
             profiler = os.environ.get("WAYSTATION_BENCH_PROFILE")
             argv = ["cProfile", "-o", profiler, "-m", "gateway"] if profiler else ["gateway"]
             with Program(data, "gateway", *argv, environ=environment).running() as gateway:

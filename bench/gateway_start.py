@@ -42,8 +42,9 @@ class StartBench:
         for name, fill in (("empty", False), ("without_disk", True)):
             with fresh_directory() as data:
                 environment = environment_of(data, self._bootstrap)
-                kafka = process_settings(environment).kafka
-                create_topics(admin_client(self._bootstrap, {}), declared_topics(kafka))
+                settings = process_settings(environment)
+                kafka = settings.kafka
+                create_topics(admin_client(self._bootstrap, {}), declared_topics(settings))
                 if fill:
                     self._fill(kafka)
                 gateway = Program(data, "gateway", "gateway", environ={**os.environ, **environment})

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class MergeSettings:
-    """`deadline_ms` counts from when a message beyond the gap came, as `reorder_ms` does."""
+    """`reorder_ms` counts from when a message beyond the gap came, and `deadline_ms` from `reorder_ms` before the gap
+    was suspected: the same moment, unless the timer was late."""
 
     reorder_ms: float = 25  # so long a missing number may be merely out of order
     deadline_ms: float = 5_000  # then it is lost, whatever is still asked for

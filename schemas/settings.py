@@ -20,6 +20,7 @@ from schemas.access_settings import AuthenticationSettings, AuthorizationSetting
 from schemas.cluster_settings import ClusterSettings, check_cluster
 from schemas.enrolment_settings import EnrolmentSettings, check_enrolment
 from schemas.errors import SettingsError
+from schemas.feed_settings import FeedsSettings, check_feeds
 from schemas.maintain_settings import MaintainSettings, check_maintain
 from schemas.member_settings import (
     AccessPointSettings,
@@ -245,6 +246,7 @@ class Settings(Section, frozen=True, kw_only=True):
     ledger: LedgerSettings
     presence: PresenceSettings
     gateway: GatewaySettings
+    feeds: FeedsSettings
     quality: QualitySettings
     maintain: MaintainSettings
     stack: StackSettings
@@ -320,8 +322,9 @@ def _broken_rules(settings: Settings) -> Iterator[str]:
         lambda: check_maintain(settings.maintain, settings.ledger.message_window_days),
         lambda: _check_bearers(gateway),
         lambda: check_members(gateway.cluster, gateway.advertise),
-        lambda: check_mesh(gateway.mesh),
+        lambda: check_mesh(gateway.mesh, gateway.limits.packet_bytes),
         lambda: check_enrolment(gateway.enrolment),
+        lambda: check_feeds(settings.feeds),
         lambda: check_access(gateway.host, gateway.tls, gateway.authentication),
         lambda: check_storage(settings.storage),
         lambda: _check_password(kafka),

@@ -1,6 +1,6 @@
 """The Kafka topics: names, partitions, and how long each is kept (architecture: "Kafka topics")."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 DAY_MS = 24 * 60 * 60 * 1000
@@ -43,11 +43,20 @@ class Topics:
         self.presence_state = prefix + "presence-state"
         self.message_presence = prefix + "message-presence"
         self.message_presence_state = prefix + "message-presence-state"
+        self.mesh_certificates = prefix + "mesh-certificates"
         self.members = prefix + "members"
+        self.feeds = prefix + "feeds"
         self.quarantine = prefix + "quarantine"
 
-    def declared(self, ingress_partitions: int, shards: int, kept_ms: int) -> Iterator[Topic]:
-        """Every topic with its settings. Times are the broker's, because routing compares append times."""
+    def feed(self, name: str) -> str:
+        """The topic of the copies of a redundant feed."""
+        return f"{self.prefix}feed.{name}"
+
+    def declared(
+        self, ingress_partitions: int, shards: int, kept_ms: int, feeds: Sequence[str] = (), feed_partitions: int = 2
+    ) -> Iterator[Topic]:
+        """Every topic with its settings; `feeds` are the names of redundant feeds. Times are the broker's, because
+        routing compares append times."""
         clock = {"message.timestamp.type": "LogAppendTime"}
         kept = clock | {"cleanup.policy": "delete", "retention.ms": str(kept_ms)}
         # A gateway reads these from the beginning when it starts. The broker never compacts a topic's last segment, and
@@ -75,8 +84,12 @@ class Topics:
         yield Topic(self.presence_state, ingress_partitions, compacted)
         yield Topic(self.message_presence, ingress_partitions, kept)
         yield Topic(self.message_presence_state, ingress_partitions, compacted)
-        # Each gateway overwrites its record several times a second, and reads all of them when it starts. The segments
-        # are as small as brokers allow.
+        yield Topic(self.mesh_certificates, 1, compacted)
+        # Each gateway and each feed adapter overwrites its record several times a second, and their readers read all of
+        # them when they start. The segments are as small as brokers allow.
         heartbeats = {"segment.ms": str(5 * 60 * 1000), "segment.bytes": str(1 << 20)}
         yield Topic(self.members, 1, compacted | heartbeats)
+        yield Topic(self.feeds, 1, compacted | heartbeats)
+        for name in feeds:
+            yield Topic(self.feed(name), feed_partitions, kept)
         yield Topic(self.quarantine, 1, clock | {"cleanup.policy": "delete", "retention.ms": str(4 * kept_ms)})

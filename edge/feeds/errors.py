@@ -1,20 +1,14 @@
-"""Errors of feeds. The text of each says what was wrong, and what to do.
+"""Errors of the adapters of feeds. The text of each says what was wrong, and what to do.
 
-WaystationError
-└── FeedError
-    ├── FrameError            one frame or line of a source is malformed; the parser goes on with the next
-    ├── FeedSettingsError     a format's options contradict each other, or a value does not fit
-    ├── SequenceStateError    the state file of `waystation feed sequence` cannot be used
-    └── OutputClosed          nobody reads the output of `waystation feed sequence` any more
+FeedError (:mod:`feeds.errors`)
+├── FrameError            one frame or line of a source is malformed; the parser goes on with the next
+├── SequenceStateError    the state file of `waystation feed sequence` cannot be used
+└── OutputClosed          nobody reads the output of `waystation feed sequence` any more
 
 A parser never raises FrameError: it returns :class:`edge.feeds.source.Malformed` with its text.
 """
 
-from schemas.errors import WaystationError
-
-
-class FeedError(WaystationError):
-    """Base of all errors of feeds."""
+from feeds.errors import FeedError
 
 
 class FrameError(FeedError):
@@ -25,10 +19,6 @@ class FrameError(FeedError):
         super().__init__(reason)
         self.part = part
         self.number = number
-
-
-class FeedSettingsError(FeedError):
-    """Options of a format or a field of a packet to be built are not allowed."""
 
 
 class SequenceStateError(FeedError):

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from edge.feeds.errors import FeedSettingsError
 from edge.feeds.source import NUMBER_MAX
+from feeds.errors import FeedSettingsError
 
 
 class Reserved(Struct, frozen=True):

@@ -4,9 +4,10 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from edge.feeds.errors import FeedSettingsError, OutputClosed
+from edge.feeds.errors import OutputClosed
 from edge.feeds.sequence import Reserved, Sequencer
 from edge.feeds.sequence_state import SequenceState
+from feeds.errors import FeedSettingsError
 
 READ_BYTES = 65_536
 

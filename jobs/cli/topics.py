@@ -55,8 +55,8 @@ def create(
     """
     everywhere = shared(context).configuration
     files = [everywhere[0], *everywhere[len(OVERLAYS) :], *(path.absolute() for path in conf or [])]
-    kafka = with_secrets(load_settings(files, shared(context).environ)).kafka
-    admin, declared = admin_client(kafka.bootstrap, kafka.client), declared_topics(kafka)
+    settings = with_secrets(load_settings(files, shared(context).environ))
+    admin, declared = admin_client(settings.kafka.bootstrap, settings.kafka.client), declared_topics(settings)
     missing = missing_topics(admin, declared)
     others = other_settings(admin, (topic for topic in declared if topic not in missing))
     created = [] if dry_run else create_topics(admin, missing, replicas or AS_THE_BROKER_SAYS)

@@ -241,7 +241,7 @@ def topics_ready(settings: Settings, spec: BrokerSpec) -> Callable[[], Mapping[s
     """A step: create the declared topics. Raises TopicsError if an existing one differs."""
 
     def ready() -> Mapping[str, str]:
-        create_topics(admin_client(spec.bootstrap, {}), declared_topics(settings.kafka))
+        create_topics(admin_client(spec.bootstrap, {}), declared_topics(settings))
         return {}
 
     return ready

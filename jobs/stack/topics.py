@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetS
 from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from jobs.errors import TopicsError
-from schemas.settings import KafkaSettings
+from schemas.settings import Settings
 from schemas.topics import DAY_MS, ESSENTIAL, Topic, Topics
 
 TIMEOUT_S = 20.0
@@ -38,10 +38,13 @@ class TopicEnd(NamedTuple):
     end_offsets: list[int]
 
 
-def declared_topics(kafka: KafkaSettings) -> list[Topic]:
+def declared_topics(settings: Settings) -> list[Topic]:
     """All topics of an installation, as its settings require them."""
-    topics = Topics(kafka.prefix)
-    return list(topics.declared(kafka.ingress_partitions, kafka.shards, kafka.retention_days * DAY_MS))
+    kafka, feeds = settings.kafka, settings.feeds
+    kept_ms = kafka.retention_days * DAY_MS
+    return list(
+        Topics(kafka.prefix).declared(kafka.ingress_partitions, kafka.shards, kept_ms, feeds.names, feeds.partitions)
+    )
 
 
 def admin_client(bootstrap: str, client: Mapping[str, str]) -> AdminClient:

@@ -6,10 +6,12 @@ from typing import Final
 
 from msgspec import Struct
 
-from edge.feeds.errors import FeedSettingsError, FrameError
+from edge.feeds.errors import FrameError
 from edge.feeds.formats.lines import Content, LineFormat
-from edge.feeds.formats.mapping import LineMapping, MappedValues
+from edge.feeds.formats.mapping import MappedValues
 from edge.feeds.source import quoted
+from feeds.errors import FeedSettingsError
+from feeds.line_mapping import LineMapping
 
 UTF8_BOM: Final = "\ufeff"
 

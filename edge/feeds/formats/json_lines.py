@@ -8,8 +8,9 @@ from msgspec.json import Decoder
 
 from edge.feeds.errors import FrameError
 from edge.feeds.formats.lines import Content, LineFormat
-from edge.feeds.formats.mapping import LineMapping, MappedValues
+from edge.feeds.formats.mapping import MappedValues
 from edge.feeds.source import quoted
+from feeds.line_mapping import LineMapping
 
 _DECODER: Final = Decoder(dict[str, Any])
 

@@ -1,55 +1,21 @@
-"""Which columns or fields of a CSV or JSON line are stream, number and time."""
+"""Makes a line's content of the columns or fields that a mapping names (:mod:`feeds.line_mapping`)."""
 
 import math
 import re
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final
 
-from msgspec import Struct
-
-from edge.feeds.errors import FeedSettingsError, FrameError
+from edge.feeds.errors import FrameError
 from edge.feeds.formats.lines import Content
 from edge.feeds.source import TIME_US_MAX, checked_number, micros, quoted
-from edge.feeds.unwrap import STREAMS_MAX, Counter, StreamUnwrapper
+from edge.feeds.unwrap import StreamUnwrapper
+from feeds.line_mapping import LineMapping, Unit
 
-Unit: TypeAlias = Literal["s", "ms", "us", "ns", "iso"]
 _PER_SECOND: Final = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _DIGITS: Final = re.compile(r"[0-9]{1,20}", re.ASCII)
 _DECIMAL: Final = re.compile(r"-?[0-9]{1,20}(\.[0-9]{1,20})?", re.ASCII)
 _WITHOUT_PART: Final = ""
-
-
-class LineMapping(Struct, frozen=True, kw_only=True):
-    """Names of columns or fields. `stream` tells apart the parts of the source; without it all is one stream. `number`:
-    its sequence number; without it there is none, unless a sequencer numbers the lines. `counter`: the number starts
-    over, as 32-bit counters do; `near`: :mod:`edge.feeds.unwrap`, by part of the source (`""` without `stream`).
-    `is_numbered`: lines come from a sequencer."""
-
-    stream: str | None = None
-    number: str | None = None
-    time: str | None = None
-    time_unit: Unit = "iso"
-    counter: Counter | None = None
-    near: Mapping[str, int] = {}
-    streams_max: int = STREAMS_MAX
-    is_numbered: bool = False
-
-    def check(self) -> None:
-        """Raises FeedSettingsError if options contradict each other."""
-        if self.is_numbered and (self.number is not None or self.stream is not None):
-            raise FeedSettingsError(
-                "the sequencer's numbers run over all lines: remove `stream` and `number`, or the sequencer"
-            )
-        if self.counter is not None and self.number is None:
-            raise FeedSettingsError("`counter` says how `number` starts over: set `number` too, or remove it")
-        if self.near and self.counter is None:
-            raise FeedSettingsError("`near` is for numbers that start over: set `counter`, or remove it")
-
-    def names(self) -> dict[str, str]:
-        """The names that are set, by what they are for."""
-        found = {"stream": self.stream, "number": self.number, "time": self.time}
-        return {use: name for use, name in found.items() if name is not None}
 
 
 class MappedValues:

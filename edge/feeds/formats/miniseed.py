@@ -8,7 +8,7 @@ where a record could begin.
 from collections.abc import Mapping
 from typing import Final
 
-from edge.feeds.errors import FeedSettingsError, FrameError
+from edge.feeds.errors import FrameError
 from edge.feeds.formats.miniseed_header import (
     PLAUSIBLE,
     PLAUSIBLE_BYTES,
@@ -17,7 +17,9 @@ from edge.feeds.formats.miniseed_header import (
     decode_header,
 )
 from edge.feeds.source import Field, Found, Malformed, SourceMessage, checked_number, checked_stream, stream_id
-from edge.feeds.unwrap import MINISEED, STREAMS_MAX, Counter, StreamUnwrapper
+from edge.feeds.unwrap import StreamUnwrapper
+from feeds.counter import MINISEED, STREAMS_MAX, Counter
+from feeds.errors import FeedSettingsError
 
 RECORD_BYTES_MAX: Final = 65_536
 

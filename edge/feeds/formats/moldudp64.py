@@ -16,8 +16,9 @@ from typing import Final, TypeAlias
 
 from msgspec import Struct
 
-from edge.feeds.errors import FeedSettingsError, FrameError
+from edge.feeds.errors import FrameError
 from edge.feeds.source import NUMBER_MAX, Malformed, SourceMessage, checked_number, checked_stream, quoted, stream_id
+from feeds.errors import FeedSettingsError
 
 SESSION_BYTES: Final = 10
 COUNT_MAX: Final = 0xFFFE

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from edge.feeds.formats.json_lines import json_lines
 from edge.feeds.formats.lines import LineParser
-from edge.feeds.formats.mapping import LineMapping
 from edge.feeds.source import SourceMessage
+from feeds.line_mapping import LineMapping
 from tests.draw import generator, times
 
 ROOT = Path(__file__).parents[3]

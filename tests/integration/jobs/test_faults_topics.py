@@ -43,7 +43,7 @@ def test_a_topic_made_again_is_refused_until_its_checkpoint_is_removed(
     topic = harness.topics.ingress
     admin.delete_topics([topic])[topic].result()
     wait_for(lambda: topic not in admin.list_topics().topics, "the topic is gone")
-    create_topics(admin, declared_topics(harness.settings.kafka))
+    create_topics(admin, declared_topics(harness.settings))
     for _ in range(4):
         harness.say_round()
     failures: list[str] = []

@@ -77,11 +77,12 @@ def read_all(bootstrap: str, topic: str, count: int) -> list[bytes]:
 def test_what_was_acknowledged_is_there_after_kill_9(start: Start, tmp_path: Path) -> None:
     process = start()
     spec = spec_of_running(tmp_path)
-    kafka = process_settings({}).kafka
+    settings = process_settings({})
+    kafka = settings.kafka
     admin = admin_client(spec.bootstrap, {})
-    created = create_topics(admin, declared_topics(kafka))
-    assert set(created) == {topic.name for topic in declared_topics(kafka)}
-    assert create_topics(admin, declared_topics(kafka)) == []
+    created = create_topics(admin, declared_topics(settings))
+    assert set(created) == {topic.name for topic in declared_topics(settings)}
+    assert create_topics(admin, declared_topics(settings)) == []
     ingress, largest = kafka.prefix + "ingress", b"x" * PAYLOAD_BYTES
     produce(spec.bootstrap, ingress, b"before")
     produce(spec.bootstrap, ingress, largest)

@@ -46,7 +46,7 @@ def create(overlay: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Capture
 
 def test_it_makes_what_is_declared_and_only_once(create: Create, overlay: Path, broker: LocalBroker) -> None:
     """Partitions and settings are those that routing, compaction and restarts rely on; a dry run makes nothing."""
-    declared = declared_topics(load_settings([BASE, overlay], {}).kafka)
+    declared = declared_topics(load_settings([BASE, overlay], {}))
     admin = admin_client(broker.bootstrap, {})
     status, lines = create("--replicas", "1", "--dry-run")
     assert (status, len(lines)) == (0, len(declared))
@@ -87,7 +87,7 @@ def test_settings_of_topics_that_are_there_are_compared(
     create: Create, broker: LocalBroker, unique_prefix: str, overlay: Path
 ) -> None:
     """What only costs room or time is told. A topic with the producers' clock, or one that forgets sessions, is not."""
-    admin, declared = admin_client(broker.bootstrap, {}), declared_topics(load_settings([BASE, overlay], {}).kafka)
+    admin, declared = admin_client(broker.bootstrap, {}), declared_topics(load_settings([BASE, overlay], {}))
     sessions, ingress = (next(t for t in declared if t.name == f"{unique_prefix}{n}") for n in ("sessions", "ingress"))
     create_topics(admin, [ingress._replace(config=ingress.config | {"retention.ms": "1000"})])
     status, lines = create("--dry-run")

@@ -104,7 +104,7 @@ def test_topics_are_as_declared(settings: Settings) -> None:
         each["metadata"]["name"]: (each["spec"]["partitions"], each["spec"]["config"])
         for each in manifests("kafka-topics.yaml")
     }
-    assert found == {topic.name: (topic.partitions, topic.config) for topic in declared_topics(settings.kafka)}
+    assert found == {topic.name: (topic.partitions, topic.config) for topic in declared_topics(settings)}
 
 
 def test_brokers_take_the_largest_packet(settings: Settings) -> None:

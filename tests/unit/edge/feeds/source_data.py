@@ -8,12 +8,12 @@ from typing import Protocol
 from edge.feeds.formats.csv_lines import CsvDialect, csv_lines
 from edge.feeds.formats.json_lines import json_lines
 from edge.feeds.formats.lines import LineParser
-from edge.feeds.formats.mapping import LineMapping
 from edge.feeds.formats.miniseed import MiniSeedParser
 from edge.feeds.formats.mode_s import mode_s, remainder
 from edge.feeds.formats.nmea0183 import checksum, nmea0183
 from edge.feeds.formats.nmea2000 import nmea2000
 from edge.feeds.source import Found
+from feeds.line_mapping import LineMapping
 
 MAPPING = LineMapping(stream="sensor", number="seq", time="at", time_unit="ms")
 

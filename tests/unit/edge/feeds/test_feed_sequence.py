@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge.feeds.errors import FeedSettingsError, OutputClosed, SequenceStateError
+from edge.feeds.errors import OutputClosed, SequenceStateError
 from edge.feeds.formats.lines import PREFIX
 from edge.feeds.sequence import Reserved, Sequencer
 from edge.feeds.sequence_command import sequence
 from edge.feeds.sequence_state import SequenceState
 from edge.feeds.source import NUMBER_MAX
+from feeds.errors import FeedSettingsError
 from tests.draw import examples, generator, times
 
 few = settings(max_examples=examples(40))

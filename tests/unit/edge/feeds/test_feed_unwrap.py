@@ -4,8 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge.feeds.errors import FeedSettingsError, FrameError
-from edge.feeds.unwrap import MINISEED, UINT32, Counter, StreamUnwrapper, Unwrapper
+from edge.feeds.errors import FrameError
+from edge.feeds.unwrap import StreamUnwrapper, Unwrapper
+from feeds.counter import MINISEED, UINT32, Counter
+from feeds.errors import FeedSettingsError
 from tests.draw import examples
 
 few = settings(max_examples=examples(40))

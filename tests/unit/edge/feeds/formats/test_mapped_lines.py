@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge.feeds.errors import FeedSettingsError
 from edge.feeds.formats.csv_lines import CsvDialect, csv_lines
 from edge.feeds.formats.json_lines import json_lines
 from edge.feeds.formats.lines import LineParser
-from edge.feeds.formats.mapping import LineMapping
 from edge.feeds.source import NUMBER_MAX, Found, Malformed, SourceMessage
-from edge.feeds.unwrap import UINT32, Counter
+from feeds.counter import UINT32, Counter
+from feeds.errors import FeedSettingsError
+from feeds.line_mapping import LineMapping
 from tests.draw import examples
 
 few = settings(max_examples=examples(40))

@@ -5,10 +5,10 @@ from struct import pack
 
 import pytest
 
-from edge.feeds.errors import FeedSettingsError
 from edge.feeds.formats.miniseed import MiniSeedParser
 from edge.feeds.source import Found, Malformed, SourceMessage
-from edge.feeds.unwrap import Counter
+from feeds.counter import Counter
+from feeds.errors import FeedSettingsError
 from tests.unit.edge.feeds.source_data import record
 
 START_US = 1_199_145_600_000_000  # 2008-01-01

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge.feeds.errors import FeedSettingsError, FrameError
+from edge.feeds.errors import FrameError
 from edge.feeds.formats.moldudp64 import (
     EndOfSession,
     Heartbeat,
@@ -21,6 +21,7 @@ from edge.feeds.formats.moldudp64 import (
     parse_request,
 )
 from edge.feeds.source import NUMBER_MAX, Malformed, SourceMessage
+from feeds.errors import FeedSettingsError
 from tests.draw import examples, generator, times
 
 few = settings(max_examples=examples(40))

@@ -9,9 +9,9 @@ from typing import Final
 
 from msgspec import Struct
 
-from edge.feeds.errors import FeedSettingsError
-from edge.feeds.formats.mapping import LineMapping
-from edge.feeds.unwrap import MINISEED, Counter
+from feeds.counter import MINISEED, Counter
+from feeds.errors import FeedSettingsError
+from feeds.line_mapping import LineMapping
 
 
 class SourceFormat(StrEnum):

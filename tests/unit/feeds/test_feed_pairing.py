@@ -2,10 +2,10 @@
 
 import pytest
 
-from edge.feeds.errors import FeedSettingsError
-from edge.feeds.formats.mapping import LineMapping
-from edge.feeds.pairing import FeedSource, Paired, Refused, SourceFormat, decide
-from edge.feeds.unwrap import UINT32, Counter
+from feeds.counter import UINT32, Counter
+from feeds.errors import FeedSettingsError
+from feeds.line_mapping import LineMapping
+from feeds.pairing import FeedSource, Paired, Refused, SourceFormat, decide
 
 LINES = (SourceFormat.MODE_S, SourceFormat.NMEA0183, SourceFormat.NMEA2000)
 
