@@ -58,11 +58,11 @@ class IdTable:
         return True
 
     def rebuild(self, positions: Iterable[int]) -> None:
-        """It has these from now on, with twice as much space at least."""
+        """It has these from now on, and space for a third more at least."""
         found = array("I", positions)
         slots = _LEAST_SLOTS
-        while slots < 3 * len(found):
-            slots *= 4
+        while slots < 2 * len(found):
+            slots *= 2
         table, mask, hash_at = array("I", bytes(4 * slots)), slots - 1, self._hash_at
         for position in found:
             slot = hash_at(position) & mask
