@@ -107,7 +107,8 @@ class OutgoingRecord(msgspec.Struct, frozen=True):
 
 class SettledRecord(msgspec.Struct, frozen=True):
     """Up to where messages to the client are settled: `routed`, the position on `egress[shard]`, by partition of
-    `ingress`; `own`, the offset on `ingress` of direct deliveries, by partition; `row`, the row of the spool."""
+    `ingress`, and at -1 the number of the last message of redundant feeds that was released; `own`, the offset on
+    `ingress` of direct deliveries, by partition; `row`, the row of the spool."""
 
     routed: dict[int, int] = {}
     own: dict[int, int] = {}
