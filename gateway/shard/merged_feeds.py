@@ -177,12 +177,16 @@ class MergedFeeds:
         return written, msgspec.msgpack.encode(saved)
 
     def restore(self, stored: Iterable[tuple[bytes, bytes]], raw: bytes | None, now_ms: float) -> None:
-        """Takes up what the spool has, once, before anything else.""" saved = FeedsPosition(0, 0, 0, [], [], {}) if raw
-        is None else msgspec.msgpack.decode(raw, type=FeedsPosition) states, uncommitted = self._places.restore(stored,
-        saved.number) self._to_write = dict.fromkeys(uncommitted) self._is_stored = raw is not None self._released,
-        self.applied_to = saved.released, saved.applied_to self.copies.restore(saved.windows) self._again = {at:
-        (Release(number, released_at, is_late), None) for at, number, released_at, is_late in saved.live} by_feed:
-        dict[str, list[SourceState]] = {name: [] for name in saved.dead} for state in states:
+        """Takes up what the spool has, once, before anything else."""
+        saved = FeedsPosition(0, 0, 0, [], [], {}) if raw is None else msgspec.msgpack.decode(raw, type=FeedsPosition)
+        states, uncommitted = self._places.restore(stored, saved.number)
+        self._to_write = dict.fromkeys(uncommitted)
+        self._is_stored = raw is not None
+        self._released, self.applied_to = saved.released, saved.applied_to
+        self.copies.restore(saved.windows)
+        self._again = {at: (Release(number, place, is_late), None) for at, number, place, is_late in saved.live}
+        by_feed: dict[str, list[SourceState]] = {name: [] for name in saved.dead}
+        for state in states:
             by_feed.setdefault(state.name, []).append(state)
         for name, of in by_feed.items():
             self._feeds[name] = self._new_feed(name, now_ms)
