@@ -25,6 +25,7 @@ The order is fixed so that a reader can access headers by position. The router r
 (R2).
 """
 
+import re
 from typing import NamedTuple
 
 from schemas.errors import RecordError
@@ -32,6 +33,7 @@ from schemas.errors import RecordError
 VERSION = "1"
 _VERSION_BYTES = VERSION.encode()
 _HIGHEST = 2**63 - 1
+_ADAPTER = re.compile(rb"[^\x00-\x1f;]{1,255}")
 _QOS = {b"0": 0, b"1": 1, b"2": 2}
 INGRESS_HEADERS = ("id", "src", "meta", "props")
 EGRESS_HEADERS = (*INGRESS_HEADERS, "instr", "router")
@@ -94,6 +96,8 @@ class FeedMark(NamedTuple):
     def decode(cls, raw: bytes) -> "FeedMark":
         """Raises ValueError for a malformed field."""
         *numbers, adapter = raw.split(b".", 5)
+        if _ADAPTER.fullmatch(adapter) is None:
+            raise ValueError(f"{adapter[:300]!r} is no adapter's name")
         slot, sequence, part, message_sequence, read_us = map(_natural, numbers)
         if slot > 1:
             raise ValueError(f"the slot {slot} is neither 0 nor 1")

@@ -21,7 +21,7 @@ is held, like what is live, keeps the position from which a restart reads; the d
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -54,9 +54,6 @@ class FeedsPosition(msgspec.Struct):
     windows: list[tuple[str, int, int, bytes]]
     live: list[tuple[int, int, int, bool]]
     dead: dict[str, tuple[bool, ...]]
-
-
-_NOTHING: Final[list[Merged]] = []
 
 
 class MergedFeeds:
@@ -100,7 +97,7 @@ class MergedFeeds:
         """Decisions of the timer, read back at `position`."""
         feed = self._feeds.get(record.name)
         if feed is None:
-            return _NOTHING
+            return []
         let_go = chain.from_iterable(feed.decide(one, now_ms) for one in record.decisions)
         return [self._released_or_dropped(*one, position) for one in let_go]
 
@@ -108,7 +105,7 @@ class MergedFeeds:
         """A copy that was applied before a restart, and is not finished; what is to be offered again by now."""
         feed = self._feeds.get(copy.name)
         if feed is not None and feed.found_again(copy):
-            return _NOTHING
+            return []
         if copy.position not in self._again:
             return [Merged(copy, None)]
         self._again[copy.position] = self._again[copy.position][0], copy
@@ -116,7 +113,7 @@ class MergedFeeds:
 
     def nothing_again(self) -> list[Merged]:
         """What was to be read again has come, or Kafka does not have it any more."""
-        return [*self._offered_again(is_over=True)] if self._again else _NOTHING
+        return [*self._offered_again(is_over=True)] if self._again else []
 
     # -- the timer -----------------------------------------------------------------------------------------------------
 
