@@ -16,9 +16,10 @@ from gateway.shard.feed_writer import FeedWriter
 from gateway.shard.merged_feeds import Merged
 from gateway.shard.messages import PendingMessage, Release
 from gateway.shard.node import Node
-from gateway.shard.offering import Offering, find_matches
+from gateway.shard.offering import Offering, find_matches, slices
 from gateway.shard.shard import Shard
 from gateway.shard.shard_spool import ShardSpool
+from gateway.shard.subscription import SessionSubscription, get_merged
 from gateway.shard.trie import Search
 from gateway.shard.work import RECIPIENT, RECORD, Steps
 from schemas.errors import RecordError
@@ -124,14 +125,19 @@ class FeedConsumer:
         copy.message.properties = stamps_section(copy.stamps, is_late=release.is_late)
         found = shard.trie.begin(copy.message.topic, _LARGE)
         if isinstance(found, Search) or len(found) > _LARGE:
-            return self._offer_many(pending)
+            return self._offer_many(pending, release)
         self._node.work.spent += len(found) * RECIPIENT
-        self._offering.offer_at_once(pending, found)
+        self._offering.offer_at_once(pending, get_merged(release, found) if found else ())
         return None
 
-    def _offer_many(self, pending: PendingMessage) -> Steps[None]:
+    def _offer_many(self, pending: PendingMessage, release: Release) -> Steps[None]:
         found = yield from find_matches(self._shard, pending.message.topic, self._node.work)
-        yield from self._offering.offer(pending, found)
+        wanted = list[SessionSubscription]()
+        for part in slices(found):
+            wanted += get_merged(release, part)
+            if self._node.work.spend(len(part)):
+                yield True
+        yield from self._offering.offer(pending, wanted)
 
     def _pending(self, copy: FeedCopy, release: Release | None) -> PendingMessage:
         shard, position, since = self._shard, copy.position, self._node.clock()
