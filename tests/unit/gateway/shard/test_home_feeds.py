@@ -6,9 +6,11 @@ import pytest
 
 from mqtt.codes import ReasonCode
 from mqtt.packets import Subscription
+from schemas.identity import shard_of
 from tests.unit.gateway.shard.feed_harness import FEED, A, B, FeedHarness, number_of
 from tests.unit.gateway.shard.home_client import Client
-from tests.unit.gateway.shard.home_harness import LEAD_S, turn
+from tests.unit.gateway.shard.home_harness import LEAD_S, SHARDS, turn
+from tests.unit.gateway.shard.two_gateways import TwoGateways
 from tests.unit.gateway.shard.virtual_time import run
 
 
@@ -280,5 +282,72 @@ def test_quality_of_service_is_the_subscribers(tmp_path: Path, qos: int) -> None
         await turn(1)
         assert [(got.qos, got.retain) for got in receiver.got] == [(qos, False)] * 3
         check_all_is_done(harness)
+
+    run(scenario())
+
+
+def test_a_share_group_gets_the_merged_stream(tmp_path: Path) -> None:
+    """S3: each number goes to one member, also after the gateway was killed while something was missing."""
+
+    async def scenario() -> None:
+        harness = FeedHarness(tmp_path)
+        await harness.start()
+        members = [await harness.client(name, receive_maximum=2) for name in ("one", "two")]
+        for member in members:
+            await member.subscribe(f"$share/g/feeds/{FEED}/#")
+        await turn(LEAD_S + 5)
+        for n in range(12):
+            harness.copy(A, n)
+            if n != 3:
+                harness.copy(B, n)
+            await turn(0.01)
+        harness.copy(A, 13)
+        await turn(0.3)  # a checkpoint, while it is held
+        await harness.restart()
+        for member in members:
+            await member.connect()
+        await turn(1)
+        harness.copy(B, 12)
+        await turn(5)
+        assert sorted(sequences(members[0]) + sequences(members[1])) == list(range(14))
+        assert all(member.got for member in members)
+        check_all_is_done(harness)
+
+    run(scenario())
+
+
+class TwoGatewaysWithFeed(FeedHarness, TwoGateways):
+    """The feed, with two gateways."""
+
+
+def test_a_shard_moves_while_something_is_missing(tmp_path: Path) -> None:
+    """S3, R6: the next home holds what was held, and decides as the first would have."""
+
+    async def scenario() -> None:
+        harness = TwoGatewaysWithFeed(tmp_path)
+        await harness.start()
+        receiver = await harness.client("receiver")
+        await receiver.subscribe(f"feeds/{FEED}/#")
+        await turn(LEAD_S + 5)
+        number = shard_of("receiver", SHARDS)
+        for n in (0, 1, 3):
+            harness.copy(A, n)
+        harness.copy(B, 1)
+        await turn(0.04)  # the gap is suspected
+        source, target = harness.owner(number), harness.gateways[1 - number]
+        assert source is not None
+        await source.hand_over(number)
+        await target.start_shard(number)
+        await harness.reconnect()
+        await turn(0.3)
+        assert sequences(receiver) == [0, 1]
+        harness.copy(B, 2)
+        await turn(0.1)
+        harness.copy(A, 5)
+        await turn(2)  # the other feed is silent
+        assert sequences(receiver) == [0, 1, 2, 3, 5]
+        assert receiver.payloads == [payload for payload, _ in harness.merged(number)]
+        assert harness.relinquished() == harness.instructions()
+        assert not harness.fatal
 
     run(scenario())
