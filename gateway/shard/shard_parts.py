@@ -24,7 +24,7 @@ from gateway.shard.taken_bundles import BundleLimits
 def shard_state(number: int, node: Node) -> Shard:
     """The state of a shard of which nothing is known yet."""
     mesh, of = node.settings.gateway.mesh, node.settings.gateway.feeds
-    bundles = BundleLimits(mesh.destinations, mesh.originator_destinations, mesh.destination_bundles)
+    bundles = BundleLimits(mesh.sources, mesh.envelope_sources, mesh.remembered_s)
     merging = MergeSettings(
         reorder_ms=of.reorder_ms,
         deadline_ms=of.deadline_ms,
