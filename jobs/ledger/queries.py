@@ -8,6 +8,7 @@ import structlog
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
+from jobs.ledger.feeds import FeedCopies
 from pipelines import sinks
 from pipelines.kafka.broker_topics import KafkaTopics
 from pipelines.kafka.positions import Lost, ReadTopic
@@ -41,6 +42,7 @@ HISTORY = (
     "message_presence_history",
     "presence",
     "message_presence",
+    "feed_copies",
     "quarantine",
 )
 """The queries whose results nobody waits for."""
@@ -93,6 +95,7 @@ def queries(
     quarantine, writer = sinks.quarantine_to(kafka, topics.quarantine), KafkaWriter(kafka)
     states = Path(settings.data) / "states"
     broker = KafkaTopics(kafka)
+    feeds = FeedCopies(spark, settings, kafka, quarantine, _say_lost, limiter)
 
     def read_anew(name: str, stream: StreamId, table: tables.Table | None = None) -> DataFrame:
         """Records for a query that does not record its positions: from the beginning, if it has no checkpoint."""
@@ -184,6 +187,7 @@ def queries(
             message_presence.state_format(),
             message_presence.columns,
         ),
+        "feed_copies": lambda: feeds.start(trigger_s("feed_copies", settings)),
         "quarantine": lambda: append(topics.quarantine, tables.QUARANTINE, history.quarantine, True),
     }
 
