@@ -441,8 +441,9 @@ TABLES = {
         PRESENCE_HISTORY,
         MESSAGE_PRESENCE,
         MESSAGE_PRESENCE_HISTORY,
-        FEED_COPIES,
+        # In this order: what is read of the second is then at least as new as what is read of the first.
         FEED_PROGRESS,
+        FEED_COPIES,
         QUARANTINE,
         QUALITY_RESULTS,
     )

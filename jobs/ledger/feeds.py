@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from pipelines import sinks
+from pipelines.feeds.comparison import FeedComparison
 from pipelines.feeds.copies import copies
 from pipelines.feeds.copy_sink import CopySink, Storage
 from pipelines.feeds.positions import Ended, FeedCheckpoint, FeedFiles, FeedTopics, resolve_feeds
@@ -38,6 +39,7 @@ class FeedCopies:
     kafka: Kafka
     quarantine: Quarantine
     on_lost: Callable[[Lost], None]
+    comparison: FeedComparison | None = None
     limiter: BatchLimiter | None = None
 
     def start(self, trigger_s: float) -> StreamingQuery:
@@ -53,7 +55,7 @@ class FeedCopies:
         states, kept_s = Path(settings.data) / "states", of.message_window_days * DAY_S
         seen = SeenKeys(file_of(states, stream.query), tables.FEED_COPIES.key, kept_s, files.since)
         progress = TableFiles(table_uri(settings.tables, tables.FEED_PROGRESS), tables.FEED_PROGRESS)
-        sink = CopySink(Storage(files, progress, seen, files.partitions), self.quarantine)
+        sink = CopySink(Storage(files, progress, seen, files.partitions), self.quarantine, self.comparison)
         write = self.limiter.limited(sink) if self.limiter else sink
         return sinks.write_batches(rows, stream, checkpoint.uri, write, trigger_s)
 

@@ -10,6 +10,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from jobs.ledger.feeds import FeedCopies
 from pipelines import sinks
+from pipelines.feeds.comparison import FeedComparison
 from pipelines.kafka.broker_topics import KafkaTopics
 from pipelines.kafka.positions import Lost, ReadTopic
 from pipelines.kafka.starting_offsets import resolve
@@ -78,10 +79,11 @@ def queries(
     clock: Callable[[], float],
     on_folded: Callable[[int], None] = lambda _as_of_us: None,
     limiter: BatchLimiter | None = None,
+    comparison: FeedComparison | None = None,
 ) -> Mapping[str, Start]:
     """The function that starts each query of the application. Routes first, because routers wait for them. `clock`
     gives seconds since the epoch; `on_folded` gets the time up to which routes are folded, µs since the epoch;
-    `limiter` limits how many write history at the same time."""
+    `limiter` limits how many write history at the same time; `comparison` gets the copies of redundant feeds."""
     topics, of, presence_of = Topics(settings.kafka.prefix), settings.ledger, settings.presence
     partitions = settings.kafka.ingress_partitions
     kafka = Kafka(settings.kafka.bootstrap, settings.kafka.client)
@@ -95,7 +97,7 @@ def queries(
     quarantine, writer = sinks.quarantine_to(kafka, topics.quarantine), KafkaWriter(kafka)
     states = Path(settings.data) / "states"
     broker = KafkaTopics(kafka)
-    feeds = FeedCopies(spark, settings, kafka, quarantine, _say_lost, limiter)
+    feeds = FeedCopies(spark, settings, kafka, quarantine, _say_lost, comparison, limiter)
 
     def read_anew(name: str, stream: StreamId, table: tables.Table | None = None) -> DataFrame:
         """Records for a query that does not record its positions: from the beginning, if it has no checkpoint."""

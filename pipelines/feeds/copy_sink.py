@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 
 from feeds.passed import HEADER as PASSED_HEADER
 from pipelines.arrow_schemas import arrow_schema
+from pipelines.feeds.comparison import FeedComparison
 from pipelines.feeds.copies import Partitions, with_slots
 from pipelines.storage.appends import Quarantine
 from pipelines.storage.seen import SeenKeys
@@ -25,7 +26,7 @@ from schemas.tables import FEED_COPIES, FEED_PROGRESS
 OF = ("feed", "stream", "slot", "partition")
 """What a row of `feed_progress` is about."""
 
-READ_BACK = (*FEED_COPIES.key, "partition", "offset", "adapter", "appended")
+READ_BACK = (*FEED_COPIES.key, "partition", "offset", "adapter", "appended", "crc32", "payload_bytes")
 MARK = ("feed", "stream", "slot", "partition", "sequence", "adapter", "offset")
 
 Progress = dict[str, Any]
@@ -46,12 +47,14 @@ class CopySink:
 
     Contract: exactly once into both tables, `feed_copies` first. A copy that the slot has already brought, within
     `message_window_days`, has no row there; it counts as a duplicate. A batch with records that are no copies is passed
-    to `quarantine` before it is committed, so at least once.
+    to `quarantine` before it is committed, so at least once. `comparison` gets each batch after its commits, so at most
+    once.
     """
 
-    def __init__(self, storage: Storage, quarantine: Quarantine) -> None:
+    def __init__(self, storage: Storage, quarantine: Quarantine, comparison: FeedComparison | None = None) -> None:
         self._copies, self._progress, self._seen, self._partitions = storage
         self._quarantine = quarantine
+        self._comparison = comparison
         self._columns = [column.name for column in FEED_COPIES.columns]
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
@@ -69,16 +72,21 @@ class CopySink:
         directory = self._copies.write(good, batch_id)
         if observed.get["bad"]:
             self._quarantine(rows)
+        new: list[pa.Table] = []
         progress: list[Progress] = []
 
         def first(copies: pa.Table) -> pa.Array:
             is_first = self._seen.first(copies, query, batch_id)
             progress.extend(counted(copies, is_first))
+            new.append(copies.filter(is_first))
             return is_first
 
         self._copies.keep(directory, READ_BACK, first)
         self._commit(directory, query, batch_id)
-        self._progress.append(progress_rows(progress, observed.get["marks"]), query, batch_id)
+        rows_of_progress = progress_rows(progress, observed.get["marks"])
+        self._progress.append(rows_of_progress, query, batch_id)
+        if self._comparison is not None:
+            self._comparison.take(new[0] if new else None, rows_of_progress.to_pylist())
 
     def _commit(self, directory: str, query: str, batch_id: int) -> None:
         for attempt in until_committed():
