@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
 import structlog
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
@@ -25,6 +26,8 @@ from pipelines.streams import StreamId
 from schemas import tables
 from schemas.settings import DAY_S, Settings
 from schemas.topics import Topics
+
+SEEN_OF_SLOTS = ("feed", "slot", "appended")
 
 log = structlog.get_logger(__name__)
 
@@ -55,6 +58,10 @@ class FeedCopies:
         states, kept_s = Path(settings.data) / "states", of.message_window_days * DAY_S
         seen = SeenKeys(file_of(states, stream.query), tables.FEED_COPIES.key, kept_s, files.since)
         progress = TableFiles(table_uri(settings.tables, tables.FEED_PROGRESS), tables.FEED_PROGRESS)
+        if self.comparison is not None:
+            recent = list(progress.since(SEEN_OF_SLOTS, kept_s))
+            if recent:
+                self.comparison.resume(pa.Table.from_batches(recent))
         sink = CopySink(Storage(files, progress, seen, files.partitions), self.quarantine, self.comparison)
         write = self.limiter.limited(sink) if self.limiter else sink
         return sinks.write_batches(rows, stream, checkpoint.uri, write, trigger_s)

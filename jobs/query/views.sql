@@ -357,7 +357,7 @@ late AS (
     WHERE `offset` > passed_offset
 ),
 found AS (
-    SELECT feed, stream, slot, first_number, last_number, state, opened, CAST(NULL AS TIMESTAMP WITH TIME ZONE) AS closed
+    SELECT feed, stream, slot, first_number, last_number, state, opened, CASE WHEN 1 = 0 THEN opened END AS closed
     FROM missing
     UNION ALL
     SELECT feed, stream, 'both', first_number, last_number, CASE WHEN is_behind = 1 THEN 'behind' ELSE 'open' END,
@@ -411,8 +411,8 @@ gaps AS (
 pairs AS (
     SELECT feed,
            CAST(sum(CASE WHEN is_different THEN 1 ELSE 0 END) AS BIGINT) AS differences,
-           percentile(lag_ms, 0.5) AS p50_lag_ms,
-           percentile(lag_ms, 0.99) AS p99_lag_ms
+           round(percentile(lag_ms, 0.5), 3) AS p50_lag_ms,
+           round(percentile(lag_ms, 0.99), 3) AS p99_lag_ms
     FROM {feed_messages} AS messages_of_both
     GROUP BY feed
 )

@@ -68,6 +68,15 @@ class FeedComparison:
         self._streams: dict[tuple[str, str], MissingNumbers] = {}
         self._appended: dict[tuple[str, str], float] = {}
 
+    def resume(self, appended: pa.Table) -> None:
+        """`appended`: `feed, slot, appended` of rows of `feed_progress`. So a slot that has fallen silent before this
+        start is known."""
+        newest = appended.group_by(["feed", "slot"]).aggregate([("appended", "max")]).to_pylist()
+        for row in newest:
+            of, at_s = (row["feed"], row["slot"]), row["appended_max"].timestamp()
+            self._appended[of] = max(at_s, self._appended.get(of, 0.0))
+        self._reporter.states(list(self._states()), self._lost())
+
     def take(self, copies: pa.Table | None, progress: Sequence[Mapping[str, Any]]) -> None:
         """`copies`: new rows of `feed_copies`, with the columns :data:`COMPARED`; None if there are none. `progress`:
         rows of `feed_progress`."""

@@ -84,7 +84,7 @@ class LedgerHarness:
     def __init__(self, spark: SparkSession, broker: LocalBroker, prefix: str, data: Path) -> None:
         self.topics: Topics = broker.topics(prefix)
         self._broker = broker
-        self._make_feed(0)
+        self.make_feed(0)
         self.rounds = 0
         self.clock_s = 0.0
         self.bad: list[Place] = []
@@ -224,15 +224,15 @@ class LedgerHarness:
         for event in (tries, *([brings] if n else [])):
             self.say(self.topics.message_presence, event.id, event, partition=0)
 
-    def _make_feed(self, n: int) -> None:
-        """The topic of feed n; that of another feed is there once feed n - 1 is read."""
+    def make_feed(self, n: int | str) -> None:
+        """The topic of feed n, if it is not there."""
         topic = Topic(self.topics.feed(str(n)), 2, {"message.timestamp.type": "LogAppendTime"})
         create_topics(admin_client(self._broker.bootstrap, {}), [topic])
 
     def _feeds(self, n: int) -> None:
         """Number n of feed n, from both adapters, and again that of the round before, after an adapter's restart; and a
         feed's word that it has passed the number."""
-        self._make_feed(n + 1)
+        self.make_feed(n + 1)
         for number in range(max(0, n - 1), n + 1):
             for feed in FEEDS:
                 copy = FeedMessage(FEED_STREAM, number, 0, number, SENT_MS * 1000, feed.name, b"%d" % number)

@@ -16,6 +16,7 @@ class Reported:
     def __init__(self) -> None:
         self.pairs: list[tuple[str, list[float], int]] = []
         self.lost: dict[str, int] = {}
+        self.slots: Sequence[SlotState] = ()
         self.behind: dict[tuple[str, str], int] = {}
 
     def brought(self, feed: str, slot: str, copies: int, duplicates: int) -> None: ...
@@ -24,7 +25,7 @@ class Reported:
         self.pairs.append((pairs.feed, pairs.lags_s.round(3).tolist(), pairs.differences))
 
     def states(self, slots: Sequence[SlotState], lost: Mapping[str, int]) -> None:
-        self.lost = dict(lost)
+        self.lost, self.slots = dict(lost), slots
         self.behind = {(one.feed, one.slot): one.behind for one in slots}
 
 
@@ -74,6 +75,20 @@ def test_what_waits_for_the_other_slot_is_bounded_and_so_are_streams() -> None:
     assert reported.pairs == [("f", [0.001, 0.001], 0)]
     comparison.take(copies("g", "active", [1]), [progress("g", "active", 1)])
     assert reported.lost == {"f": 0, "g": 0}
+
+
+def test_a_slot_that_is_silent_since_before_the_start_is_known() -> None:
+    reported = Reported()
+    comparison = FeedComparison(reported)
+    rows = [
+        {"feed": "f", "slot": slot, "appended": AT - timedelta(hours=n)} for n in (1, 2) for slot in ("active", "b")
+    ]
+    comparison.resume(pa.Table.from_pylist(rows))
+    assert {(one.slot, one.appended_s) for one in reported.slots} == {
+        (slot, (AT - timedelta(hours=1)).timestamp()) for slot in ("active", "b")
+    }
+    comparison.take(copies("f", "active", [1]), [progress("f", "active", 1)])
+    assert {one.slot: one.appended_s for one in reported.slots}["active"] == AT.timestamp()
 
 
 def test_metrics_are_what_is_reported() -> None:
