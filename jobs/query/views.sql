@@ -379,7 +379,10 @@ SELECT found.feed,
        found.opened,
        found.closed
 FROM found
-CROSS JOIN (SELECT max(newest) AS newest FROM ends) AS now
+CROSS JOIN (
+    SELECT max(newest) AS newest
+    FROM (SELECT newest FROM ends UNION ALL SELECT appended FROM feed_progress) AS records
+) AS now
 
 -- name: feed_health
 -- Redundant feeds, one row for each slot. `duplicates` are copies that the slot brought again; `gaps` and `missing` are
