@@ -96,7 +96,7 @@ def _will_record(connect: Connect, rules: ClientRules, most_bytes: int) -> WillR
         packet = Publish(will.topic, will.payload, will.qos, will.retain, properties=will.properties)
         reason, flags = rules.publish(packet)
         if reason is not ReasonCode.SUCCESS:
-            known = reason in ALLOWED_REASONS[PacketType.CONNACK]
+            known = reason in ALLOWED_REASONS[PacketType.CONNACK] and reason is not ReasonCode.PACKET_TOO_LARGE
             raise NotAdmitted(reason if known else ReasonCode.QUOTA_EXCEEDED, f"the will is refused: {reason.name}")
     asked = will.properties or {}
     section = forwarded_section(asked, WILL)

@@ -361,6 +361,8 @@ class HostConnection:
         """Refuses a PUBLISH. MQTT 5 can tell the client the reason. 3.1.1 cannot, so the connection ends and the client
         retries later; likewise for a reason that no acknowledgement can carry. QoS 0 has no acknowledgement: the
         message is counted and dropped."""
+        if reason is ReasonCode.PACKET_TOO_LARGE:  # the message is; acknowledgements have no code for that
+            reason = ReasonCode.QUOTA_EXCEEDED
         if reason not in ALLOWED_REASONS[PacketType.PUBACK] or (qos and self._version != VERSION_5):
             self.disconnect(reason)
         elif qos:
