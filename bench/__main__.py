@@ -210,7 +210,7 @@ def edge(figures: Figures, scale: float) -> None:
         EdgeBench(bootstrap, figures, scale).run()
 
 
-@measures("feed_merge_per_s", "feed_merge_gaps_per_s", "feed_decode_per_s", "feed_ledger_per_s")
+@measures("feed_merge_per_s", "feed_merge_gaps_per_s", "feed_decode_per_s", "feed_ledger_per_s", "feed_ledger_cpu_us")
 def feeds(figures: Figures, scale: float) -> None:
     say("redundant feeds: the merger, copies a CPU second; the ledger of their copies, a backlog")
     FeedsBench(figures, round(400_000 * scale)).run()
