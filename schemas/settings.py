@@ -87,6 +87,7 @@ class LedgerSettings(Section, frozen=True, kw_only=True):
     max_offsets_per_trigger: Positive
     tasks_per_batch: Positive
     batches_at_once: Positive
+    feed_payloads: bool
     restart_backoff_s: Seconds
     metrics_host: str
     metrics_port: Port
