@@ -41,10 +41,12 @@ class SubscriberCore:
         stored: StoredState,
         now: float,
         begins: Mapping[str, int],
+        *,
+        has_snapshots: bool = False,
     ) -> None:
         self._limits, self._partitions = limits, partitions
         self.clock = ReadingClock(now)
-        self._merging = Merging(limits, stored, begins)
+        self._merging = Merging(limits, stored, begins, has_snapshots=has_snapshots)
         self.outputs, self.counts = self._merging.outputs, self._merging.counts
         self._slots = Slots(feed, limits.adapter_timeout_s, limits.adapters)
         self._following = Following(mode, partitions, stored.current, frozenset())
@@ -127,12 +129,9 @@ class SubscriberCore:
         self._searches.done(now_s)
 
     def take_gaps(self) -> list[Gap]:
-        """The gaps that were found since the last time, if snapshots of them are asked for; each is to be answered by
-        :meth:`take_snapshot`. Until then it is not given up before its deadline."""
-        found, self._merging.gaps = self._merging.gaps, []
-        for gap in found:
-            self._merging.expect_snapshot(gap)
-        return found
+        """With snapshots: the gaps that were found since the last time. Each is to be answered by
+        :meth:`take_snapshot`; until then it is not given up before its deadline."""
+        return self._merging.take_gaps()
 
     def take_snapshot(self, gap: Gap, found: Mapping[int, bytes], now: float) -> None:
         """The payloads that a snapshot has of a gap, by number; empty if it has none."""

@@ -11,6 +11,7 @@ class FeedLimits:
 
     merge: MergeSettings = field(default_factory=MergeSettings)
     items: int = 10_000  # that wait for the application; then reading stops until it has taken half
+    uncommitted: int = 100_000  # items that were given and are not committed; then no more are given
     commit_ms: float = 100  # between writes of the state, if the application does not wait for them
     begin_ms: float = 250  # so long a source stream that is new waits for a lower number of the other feed
     epoch_s: float = 10  # so long an epoch is kept after both feeds have left it

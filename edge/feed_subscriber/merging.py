@@ -34,15 +34,16 @@ class Merging:
     """`begins`: numbers with which source streams begin, unless they are stored. Raises FeedStateError for a state that
     is contradictory."""
 
-    def __init__(self, limits: FeedLimits, stored: StoredState, begins: Mapping[str, int]) -> None:
+    def __init__(
+        self, limits: FeedLimits, stored: StoredState, begins: Mapping[str, int], *, has_snapshots: bool = False
+    ) -> None:
         self._limits = limits
         self.outputs = Outputs()
         self.counts: Counter[str] = Counter()
         """What was not given, by reason: duplicate, expired, late, refused, malformed."""
         self.has_requests = False
         """Whether the merger has asked for something since the caller has looked."""
-        self.gaps: list[Gap] = []
-        """That were found since the caller has looked, for snapshots."""
+        self._gaps: list[Gap] | None = [] if has_snapshots else None  # found since the caller has looked
         self._beginnings = Beginnings(limits.begin_ms / 1000)
         self._epochs = Epochs(limits.epoch_s)
         self._snapshots: Counter[str] = Counter()  # that are asked for, by stream
@@ -102,9 +103,12 @@ class Merging:
                 self._changed[stream] = view
                 self.apply(Repositioned(feed, stream), now_s)
 
-    def expect_snapshot(self, gap: Gap) -> None:
-        """A snapshot is asked for: until it comes, the gap is not given up before its deadline."""
-        self._snapshots[gap.stream] += 1
+    def take_gaps(self) -> list[Gap]:
+        """The gaps that were found since the last time. For each of them a snapshot is asked for: until it comes, the
+        gap is not given up before its deadline."""
+        found, self._gaps = self._gaps or [], None if self._gaps is None else []
+        self._snapshots.update(gap.stream for gap in found)
+        return found
 
     def take_snapshot(self, feed: Feed, gap: Gap, found: Mapping[int, bytes], now_s: float) -> None:
         """What a snapshot has of a gap; empty if nothing."""
@@ -230,7 +234,8 @@ class Merging:
                 case events.Suspected(stream, first, last):
                     gap = Gap(ordinal=outputs.produced + 1, stream=stream, first=first, last=last)
                     outputs.append(gap)
-                    self.gaps.append(gap)
+                    if self._gaps is not None:
+                        self._gaps.append(gap)
                 case events.Different(_, message):
                     outputs.add(
                         Different,

@@ -38,6 +38,11 @@ class Outputs:
         self._given.append(item)
         return item
 
+    @property
+    def uncommitted(self) -> int:
+        """How many were given and are not committed."""
+        return len(self._given)
+
     def commit(self, ordinal: int) -> Iterator[FeedItem]:
         """The items that are committed now."""
         given = self._given

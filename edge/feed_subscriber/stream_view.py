@@ -71,6 +71,12 @@ class StreamView:
                 self._parts.add(_as_message(item), self.next)
                 self.place = max(self.place, (item.sequence, item.part))
 
+    def has(self, item: FeedDelivery) -> bool:
+        """Whether this message was given before."""
+        if item.part:
+            return _as_message(item) in self._parts or item.sequence < self._parts.horizon
+        return item.sequence < self.next and item.sequence not in self._lost
+
     def state(self) -> StreamState:
         """The merger's, from which it continues. A feed that was joined before `next` has brought all before it."""
         first, highest = [], []
