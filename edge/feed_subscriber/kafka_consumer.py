@@ -70,6 +70,16 @@ class FeedConsumer:
             raise unavailable(error, f"the partitions of {topic} are not known") from error
         return len(found or ())
 
+    def poll(self, timeout_ms: int) -> dict[TopicPartition, list[Any]]:
+        """Records of some of the assigned partitions; empty after `timeout_ms`. Raises what kafka-python raises."""
+        fetcher = self.kafka._fetcher
+        if not fetcher._next_partition_records:
+            # kafka-python keeps the records that it had fetched of a partition that was paused, and gives them after it
+            # was resumed only if this is None. It is an empty object once another partition was read.
+            fetcher._next_partition_records = None
+        found: dict[TopicPartition, list[Any]] = self.kafka.poll(timeout_ms)
+        return found
+
     def answered_at(self, partition: TopicPartition) -> float:
         """When a broker last answered about a partition, by the monotonic clock; -inf for never."""
         return self._answered.get(partition, float("-inf"))

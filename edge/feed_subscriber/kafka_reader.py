@@ -211,7 +211,7 @@ class KafkaReader:
             return
         if not self._episodes and not self._has_feeds:
             self._is_stopped.wait(POLL_MS / 1000)
-        polled: Mapping[TopicPartition, list[Any]] = self._consumer.kafka.poll(POLL_MS)
+        polled = self._consumer.poll(POLL_MS)
         registry: list[RegistryEntry] = []
         batches: list[Batch] = []
         for partition, records in polled.items():

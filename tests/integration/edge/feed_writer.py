@@ -1,7 +1,10 @@
 """Two adapters as far as a subscriber sees them: they write copies and beats to a real broker."""
 
+import threading
 import time
 from collections.abc import Iterable
+from random import Random
+from typing import Self
 
 from confluent_kafka import Producer
 
@@ -31,7 +34,7 @@ class Slots:
     """Writes to the slots of the feed NAME; `with_beats` by default, before each write that is a beat's time later."""
 
     def __init__(self, bootstrap: str, prefix: str, partitions: int = 2) -> None:
-        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "acks": "all"})
+        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "acks": "all", "log_level": 2})
         self._prefix, self._partitions = prefix, partitions
         self._topic = topic_of(prefix, NAME)
         self._written = 0
@@ -95,3 +98,80 @@ class Slots:
             except BufferError:
                 self._producer.poll(0.1)
         self._producer.poll(0)
+
+
+class Load:
+    """A source with `rate` messages a second, and two adapters with burst losses that write them, on a thread. `lost`
+    is what each adapter has lost, or was away for. Whoever stops one waits until the thread has noticed."""
+
+    def __init__(self, slots: Slots, rate: float, seed: str, losses: tuple[float, float] = (0.0025, 0.25)) -> None:
+        self._slots, self._rate = slots, rate
+        self._draws = [Random(f"{seed} {int(feed)}") for feed in Feed]
+        self._begins, self._ends = losses
+        self._is_bad = [False, False]
+        self._cursor = [0, 0]
+        self.alive = [True, True]
+        """Adapters that follow the source; one that comes back has missed what was sent meanwhile."""
+        self.frozen = [False, False]
+        """Adapters that stand still; one that goes on has all that was sent meanwhile."""
+        self.lost: list[set[int]] = [set(), set()]
+        self.sent = 0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="load", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Both adapters write the last message, which so is lost by none, and say that they have passed all."""
+        if self._thread.is_alive():
+            self._stop.set()
+            self._thread.join()
+
+    @property
+    def either(self) -> list[int]:
+        """The numbers that one of the adapters at least has written."""
+        return [number for number in range(self.sent) if number not in self.lost[0] & self.lost[1]]
+
+    def _run(self) -> None:
+        began = time.monotonic()
+        beat_at = began
+        while not self._stop.is_set():
+            now = time.monotonic()
+            self.sent = int((now - began) * self._rate)
+            for feed in Feed:
+                self._follow(feed)
+            if now >= beat_at:
+                beat_at += 0.2
+                for feed in Feed:
+                    if self.alive[feed] and not self.frozen[feed]:
+                        self._slots.beat(feed)
+            time.sleep(0.002)
+        for feed in Feed:
+            self._follow(feed)
+            self._slots.write(feed, [self.sent])
+            self._slots.passed(feed, self.sent)
+        self.sent += 1
+        self._slots.flush()
+
+    def _follow(self, feed: Feed) -> None:
+        numbers = range(self._cursor[feed], self.sent)
+        if not self.alive[feed]:
+            self.lost[feed].update(numbers)
+        elif self.frozen[feed]:
+            return
+        else:
+            kept = [number for number in numbers if not self._is_lost(feed)]
+            self.lost[feed].update(set(numbers) - set(kept))
+            self._slots.write(feed, kept)
+        self._cursor[feed] = self.sent
+
+    def _is_lost(self, feed: Feed) -> bool:
+        """By the model of Gilbert and Elliott: in the bad state all is lost."""
+        draw = self._draws[feed].random()
+        self._is_bad[feed] = draw >= self._ends if self._is_bad[feed] else draw < self._begins
+        return self._is_bad[feed]
