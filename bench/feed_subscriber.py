@@ -1,106 +1,58 @@
-"""A subscriber of redundant feeds on a real broker: gaps, switches, and latency beside that of a single feed (S3, S6)."""
+"""A subscriber of redundant feeds on a real broker: gaps, switches, latency beside that of a single feed (S3, S6)."""
 
 import asyncio
-import threading
+import gc
+import json
+import subprocess
+import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from itertools import pairwise
 from statistics import median
 from typing import Any
 
-from confluent_kafka import Producer
-
+from bench.feed_load import LAST, NAME, PARTITIONS, RATE
 from bench.figures import Figures, percentile
 from edge.feed_subscriber.items import FeedDelivery, FeedItem, Gap, Lost, Recovered, Switched
 from edge.feed_subscriber.limits import FeedLimits
 from edge.feed_subscriber.subscriber import FeedSubscriber
-from feeds.message import Feed, FeedMessage, encode, partition_of, stream_id, topic_of
-from feeds.pairing import FeedSource, SourceFormat
-from feeds.registry_records import SLOTS, AdapterBeat, RegistryKey
 from jobs.stack.topics import admin_client, create_topics
-from schemas.events import encode as encode_event
 from schemas.topics import DAY_MS, Topics
 
-NAME, PARTITIONS = "bench", 2
-STREAM = stream_id("bench", 0)
-RATE = 1_000
-PAYLOAD = bytes(256)
-BEAT_S = 0.2
 REORDER_MS = 25.0
-GAP = 5
-GAP_EVERY = 250
-"""Messages from the beginning of a gap to that of the next one."""
+WARM_S = 2.0
+"""Of the beginning, which does not count for latencies."""
 PATIENCE_S = 60.0
-SOURCE = FeedSource(format=SourceFormat.MODE_S, name="bench", sequencer="bench")
 
 
-class Feeds:
-    """Two adapters of a source with `RATE` messages a second; `read_us` is when a message was sent. `skips` says which
-    numbers a feed lacks. An adapter that is not alive is silent, and has nothing of what was sent meanwhile."""
+class Adapters:
+    """The process of :mod:`bench.feed_load`."""
 
-    def __init__(
-        self, bootstrap: str, prefix: str, feeds: tuple[Feed, ...], skips: Callable[[Feed, int], bool]
-    ) -> None:
-        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "acks": "all", "log_level": 2})
-        self._topic, self._registry = topic_of(prefix, NAME), Topics(prefix).feeds
-        self._feeds, self._skips = feeds, skips
-        self.alive = {feed: True for feed in feeds}
-        self.missing: set[int] = set()
-        """Numbers that no feed has written."""
+    def __init__(self, *arguments: str) -> None:
+        command = [sys.executable, "-m", "bench.feed_load", *arguments]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.sent = 0
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.missing: set[int] = set()
+        """Numbers that no feed has."""
 
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        self._thread.start()
-        try:
-            yield
-        finally:
-            self.stop()
+    def tell(self, command: str) -> None:
+        """`die N` or `live N`."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{command}\n")
+        self._process.stdin.flush()
 
     def stop(self) -> None:
         """All that was sent is in the log; the last message on all feeds."""
-        if not self._stop.is_set():
-            self._stop.set()
-            self._thread.join()
-            self._write(force=True)
-            self._producer.flush(PATIENCE_S)
+        answer, _ = self._process.communicate("stop\n", timeout=PATIENCE_S)
+        found = json.loads(answer)
+        self.sent, self.missing = found["sent"], set(found["missing"])
 
-    def _run(self) -> None:
-        began, beats = time.perf_counter(), 0
-        while not self._stop.is_set():
-            if time.perf_counter() - began >= beats * BEAT_S:
-                beats += 1
-                for feed in self._feeds:
-                    if self.alive[feed]:
-                        self._beat(feed, beats)
-            self._write()
-            pause = began + self.sent / RATE - time.perf_counter()
-            if pause > 0:
-                time.sleep(pause)
-
-    def _write(self, *, force: bool = False) -> None:
-        number, has_copy = self.sent, False
-        for feed in self._feeds:
-            if force or (self.alive[feed] and not self._skips(feed, number)):
-                message = FeedMessage(STREAM, number, 0, number, time.time_ns() // 1000, f"a{int(feed)}", PAYLOAD)
-                key, headers, value = encode(message)
-                partition = partition_of(feed, STREAM, PARTITIONS)
-                self._producer.produce(self._topic, value, key, partition, headers=headers)  # type: ignore[arg-type]
-                has_copy = True
-        self._producer.poll(0)
-        if not has_copy:
-            self.missing.add(number)
-        self.sent += 1
-
-    def _beat(self, feed: Feed, number: int) -> None:
-        beat = AdapterBeat(
-            boot=1, seq=number, slot=SLOTS[feed], state="up", at_us=0, machine=f"m{int(feed)}", source=SOURCE
-        )
-        key = RegistryKey("adapter", NAME, f"a{int(feed)}").encode()
-        self._producer.produce(self._registry, encode_event(beat), key)
+    def kill(self) -> None:
+        """If it was not stopped."""
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.communicate()
 
 
 class Seen:
@@ -128,20 +80,16 @@ class SubscriberBench:
 
     def run(self) -> None:
         """Records `feed_latency_…`, `feed_single_latency_…`, `feed_gap_…`, `feed_switch_…`, `feed_cold_switch_ms`."""
-        for name, feeds in (("feed_single_latency", (Feed.ACTIVE,)), ("feed_latency", (Feed.ACTIVE, Feed.BACKUP))):
-            found = self._measure("warm", feeds, lambda feed, number: False)[0].latencies_ms()
-            self._figures.latencies(name, found[RATE // 2 :])
+        for name, feeds in (("feed_single_latency", 1), ("feed_latency", 2)):
+            found = self._measure("warm", feeds=feeds)[0].latencies_ms()
+            self._figures.latencies(name, found[round(WARM_S * RATE) :])
         self._gaps()
         self._switches()
         self._cold_switches()
 
     def _gaps(self) -> None:
         """In mode cold the active feed lacks a few numbers now and then, which are in the backup's log only."""
-
-        def skips(feed: Feed, number: int) -> bool:
-            return feed is Feed.ACTIVE and number >= RATE and number % GAP_EVERY < GAP
-
-        seen, _ = self._measure("cold", (Feed.ACTIVE, Feed.BACKUP), skips)
+        seen, _ = self._measure("cold", gaps=True)
         declared: list[float] = []
         recovered: list[float] = []
         shown = {one.sequence: one.read_us / 1e3 for _, one in seen.deliveries()}
@@ -161,80 +109,85 @@ class SubscriberBench:
     def _switches(self) -> None:
         """In mode warm each adapter is killed in turn, and comes back."""
 
-        def steps(feeds: Feeds) -> None:
-            for feed in Feed:
+        def steps(adapters: Adapters) -> None:
+            for feed in (0, 1):
                 time.sleep(self._seconds / 6)
-                feeds.alive[feed] = False
+                adapters.tell(f"die {feed}")
                 time.sleep(self._seconds / 6)
-                feeds.alive[feed] = True
+                adapters.tell(f"live {feed}")
             time.sleep(self._seconds / 6)
 
-        seen, feeds = self._measure("warm", (Feed.ACTIVE, Feed.BACKUP), lambda feed, number: False, steps)
+        seen, adapters = self._measure("warm", steps=steps)
         numbers = [one.sequence for _, one in seen.deliveries()]
-        self._figures.add("feed_switch_missing", len(set(range(feeds.sent)) - feeds.missing - set(numbers)))
+        self._figures.add("feed_switch_missing", len(set(range(adapters.sent)) - adapters.missing - set(numbers)))
         self._figures.add("feed_switch_doubled", len(numbers) - len(set(numbers)))
         times = [at for at, _ in seen.deliveries()]
-        silences = [(after - before) * 1e3 for before, after in zip(times, times[1:], strict=False)]
+        silences = [(after - before) * 1e3 for before, after in pairwise(times)]
         self._figures.add("feed_switch_silence_ms", round(max(silences), 1))
 
     def _cold_switches(self) -> None:
         """In mode cold the active adapter is killed: until messages come that were sent after that."""
         killed: list[float] = []
 
-        def steps(feeds: Feeds) -> None:
-            time.sleep(2.0)
+        def steps(adapters: Adapters) -> None:
+            time.sleep(WARM_S)
             killed.append(time.time())
-            feeds.alive[Feed.ACTIVE] = False
-            time.sleep(2.0)
+            adapters.tell("die 0")
+            time.sleep(WARM_S)
 
         found, missing = [], 0
         for _ in range(3):
-            seen, feeds = self._measure("cold", (Feed.ACTIVE, Feed.BACKUP), lambda feed, number: False, steps)
-            after_us = killed[-1] * 1e6
-            found.append(min(at for at, one in seen.deliveries() if one.read_us > after_us + 2_000) - killed[-1])
+            seen, adapters = self._measure("cold", steps=steps)
+            switched = seen.when("backup", "read")
+            found.append(next(at for at, _ in seen.deliveries() if at >= switched) - killed[-1])
             numbers = [one.sequence for _, one in seen.deliveries()]
-            missing += abs(len(numbers) - len(feeds.missing ^ set(range(feeds.sent))))
+            missing += len(set(range(adapters.sent)) - adapters.missing - set(numbers))
         self._figures.add("feed_cold_switch_ms", round(max(found) * 1e3))
         self._figures.add("feed_cold_switch_missing", missing)
 
     def _measure(
         self,
         mode: Any,
-        feeds: tuple[Feed, ...],
-        skips: Callable[[Feed, int], bool],
-        steps: Callable[[Feeds], None] | None = None,
-    ) -> tuple[Seen, Feeds]:
+        *,
+        feeds: int = 2,
+        gaps: bool = False,
+        steps: Callable[[Adapters], None] | None = None,
+    ) -> tuple[Seen, Adapters]:
         prefix = f"b{uuid.uuid4().hex[:8]}."
         topics = Topics(prefix)
         declared = topics.declared(1, 1, DAY_MS, (NAME,), PARTITIONS)
         wanted = (topics.feeds, topics.feed(NAME))
         create_topics(admin_client(self._bootstrap, {}), [one for one in declared if one.name in wanted])
-        load = Feeds(self._bootstrap, prefix, feeds, skips)
+        adapters = Adapters(self._bootstrap, prefix, str(feeds), "gaps" if gaps else "none")
         seen = Seen()
 
         def act() -> None:
             if steps is None:
                 time.sleep(self._seconds)
             else:
-                steps(load)
-            load.stop()
+                steps(adapters)
+            adapters.stop()
 
         async def scenario() -> None:
             limits = FeedLimits(connect_timeout_s=PATIENCE_S)
             async with FeedSubscriber(
                 NAME, kafka=self._bootstrap, prefix=prefix, mode=mode, start="beginning", limits=limits
             ) as feed:
-                with load.running():
-                    acting = asyncio.create_task(asyncio.to_thread(act))
-                    async with asyncio.timeout(PATIENCE_S + self._seconds):
-                        async for item in feed:
-                            seen.items.append((time.time(), item))
-                            if acting.done() and isinstance(item, FeedDelivery) and item.sequence == load.sent - 1:
-                                break
-                    await acting
+                acting = asyncio.create_task(asyncio.to_thread(act))
+                async with asyncio.timeout(PATIENCE_S + self._seconds):
+                    async for item in feed:
+                        seen.items.append((time.time(), item))
+                        if isinstance(item, FeedDelivery) and item.payload == LAST:
+                            break
+                await acting
 
-        asyncio.run(scenario())
+        gc.collect()
+        try:
+            asyncio.run(scenario())
+        finally:
+            adapters.kill()
         lost = [one for _, one in seen.items if isinstance(one, Lost)]
-        if sum(one.last - one.first + 1 for one in lost) != len(load.missing):
-            raise RuntimeError(f"{len(load.missing)} messages were written by no feed, but these were lost: {lost[:5]}")
-        return seen, load
+        if sum(one.last - one.first + 1 for one in lost) != len(adapters.missing):
+            count = len(adapters.missing)
+            raise RuntimeError(f"{count} messages were written by no feed, but these were lost: {lost[:5]}")
+        return seen, adapters

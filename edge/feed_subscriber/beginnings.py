@@ -7,7 +7,8 @@ messages of a stream, or the other one is a few milliseconds ahead, that would b
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from feeds.message import Feed, FeedMessage
+from feeds.message import NUMBER_MAX, Feed, FeedMessage
+from feeds.passed import PassedRecord
 
 WAITING_MAX: Final = 1_000
 """Copies of one stream that wait; more begin it."""
@@ -17,7 +18,7 @@ STREAMS_MAX: Final = 1_000
 
 class WaitingCopy(NamedTuple):
     feed: Feed
-    message: FeedMessage
+    message: FeedMessage | PassedRecord
 
 
 @dataclass(slots=True)
@@ -48,6 +49,13 @@ class Beginnings:
         waiting.copies.append(WaitingCopy(feed, message))
         waiting.feeds.add(feed)
 
+    def add_passed(self, feed: Feed, record: PassedRecord) -> bool:
+        """A feed's word about a stream that waits; whether it does."""
+        waiting = self._waiting.get(record.stream)
+        if waiting is not None:
+            waiting.copies.append(WaitingCopy(feed, record))
+        return waiting is not None
+
     def due(self) -> float | None:
         """When the next stream begins at the latest."""
         return min((one.since_s + self._wait_s for one in self._waiting.values()), default=None)
@@ -67,5 +75,10 @@ class Beginnings:
 
 
 def _lowest_first(copies: list[WaitingCopy]) -> list[WaitingCopy]:
-    lowest = min(range(len(copies)), key=lambda at: copies[at].message[1:3])
+    lowest = min(range(len(copies)), key=lambda at: _place(copies[at].message))
     return [copies[lowest], *copies[:lowest], *copies[lowest + 1 :]]
+
+
+def _place(message: FeedMessage | PassedRecord) -> tuple[int, int]:
+    """Words are behind all messages."""
+    return (message.sequence, message.part) if isinstance(message, FeedMessage) else (NUMBER_MAX + 1, 0)

@@ -130,7 +130,7 @@ class SubscriberCore:
 
     def take_gaps(self) -> list[Gap]:
         """With snapshots: the gaps that were found since the last time. Each is to be answered by
-        :meth:`take_snapshot`; until then it is not given up before its deadline."""
+        :meth:`take_snapshot`, within its deadline: until then it is not given up because both feeds have passed it."""
         return self._merging.take_gaps()
 
     def take_snapshot(self, gap: Gap, found: Mapping[int, bytes], now: float) -> None:

@@ -18,7 +18,7 @@ from edge.feed_subscriber.outputs import Outputs
 from edge.feed_subscriber.state import StateChange, StoredState
 from edge.feed_subscriber.stream_view import StreamView
 from feeds.errors import FeedRecordError
-from feeds.message import NUMBER_MAX, check_stream_id, epoch_of, name_of
+from feeds.message import FEEDS, NUMBER_MAX, check_stream_id, epoch_of, name_of
 
 _NUMBER: Final = re.compile("0|[1-9][0-9]{0,18}")
 
@@ -131,7 +131,10 @@ class GatewayCore:
     def _view(self, item: FeedItem) -> StreamView:
         assert isinstance(item, FeedDelivery | Lost)
         first = item.first if isinstance(item, Lost) else item.sequence + (item.part > 0)
-        return StreamView(item.stream, first, self._limits.merge, is_start=False)
+        view = StreamView(item.stream, first, self._limits.merge, is_start=False)
+        for feed in FEEDS:  # the stream of a gateway is both
+            view.join(feed, first)
+        return view
 
     def _decode(self, incoming: IncomingMessage) -> FeedDelivery:
         """The message, with ordinal 0. Raises FeedRecordError."""

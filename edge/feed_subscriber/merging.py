@@ -104,10 +104,9 @@ class Merging:
                 self.apply(Repositioned(feed, stream), now_s)
 
     def take_gaps(self) -> list[Gap]:
-        """The gaps that were found since the last time. For each of them a snapshot is asked for: until it comes, the
-        gap is not given up before its deadline."""
+        """The gaps that were found since the last time. For each of them a snapshot is asked for. Until it has come, or
+        the caller says that there is none, the gap is not given up because both feeds have passed it."""
         found, self._gaps = self._gaps or [], None if self._gaps is None else []
-        self._snapshots.update(gap.stream for gap in found)
         return found
 
     def take_snapshot(self, feed: Feed, gap: Gap, found: Mapping[int, bytes], now_s: float) -> None:
@@ -182,8 +181,10 @@ class Merging:
         view = self._views.get(record.stream)
         if view is not None:
             view.join(feed, record.sequence + 1)
-            places[record.stream] = max(places.get(record.stream, _LOWEST), (record.sequence, 0))
             self.apply(Passed(feed, record.stream, record.sequence), now_s)
+        elif not self._beginnings.add_passed(feed, record):
+            return
+        places[record.stream] = max(places.get(record.stream, _LOWEST), (record.sequence, 0))
 
     def _has_begun(self, feed: Feed, message: FeedMessage, now_s: float) -> bool:
         """Whether the merger may have it; otherwise it waits for its source stream to begin."""
@@ -203,7 +204,10 @@ class Merging:
         self._add_view(view)
         for feed, message in copies:
             view.join(feed, _first_of(message))
-            self._emit(self._merger.take(feed, (message,), now_s * 1000))
+            if isinstance(message, FeedMessage):
+                self._emit(self._merger.take(feed, (message,), now_s * 1000))
+            else:
+                self.apply(Passed(feed, stream, message.sequence), now_s)
 
     def _add_view(self, view: StreamView) -> None:
         self._views[view.stream] = view
@@ -236,6 +240,7 @@ class Merging:
                     outputs.append(gap)
                     if self._gaps is not None:
                         self._gaps.append(gap)
+                        self._snapshots[stream] += 1
                 case events.Different(_, message):
                     outputs.add(
                         Different,
@@ -270,9 +275,10 @@ class Merging:
                 self._changed_ended[name] = max(epoch_of(stream), self._changed_ended.get(name, -1))
 
 
-def _first_of(message: FeedMessage) -> int:
+def _first_of(message: FeedMessage | PassedRecord) -> int:
     """The number at which a feed is joined that brings this first."""
-    return message.sequence + 1 if message.part else message.sequence
+    is_message = isinstance(message, FeedMessage) and not message.part
+    return message.sequence if is_message else message.sequence + 1
 
 
 def _delivery(ordinal: int, message: FeedMessage, *, late: bool) -> FeedDelivery:

@@ -22,21 +22,21 @@ SOURCE = FeedSource(format=SourceFormat.MODE_S, name="radar", sequencer="s")
 FLUSH_S = 30.0
 
 
-def create_feed(bootstrap: str, prefix: str, partitions: int = 2) -> None:
+def create_feed(bootstrap: str, prefix: str, partitions: int = 2, name: str = NAME) -> None:
     """The topics of one feed."""
     topics = Topics(prefix)
-    wanted = (topics.feeds, topics.feed(NAME))
-    declared = topics.declared(1, 1, DAY_MS, (NAME,), partitions)
+    wanted = (topics.feeds, topics.feed(name))
+    declared = topics.declared(1, 1, DAY_MS, (name,), partitions)
     create_topics(admin_client(bootstrap, {}), [one for one in declared if one.name in wanted])
 
 
 class Slots:
-    """Writes to the slots of the feed NAME; `with_beats` by default, before each write that is a beat's time later."""
+    """Writes to the slots of a feed."""
 
-    def __init__(self, bootstrap: str, prefix: str, partitions: int = 2) -> None:
+    def __init__(self, bootstrap: str, prefix: str, partitions: int = 2, name: str = NAME) -> None:
         self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "acks": "all", "log_level": 2})
         self._prefix, self._partitions = prefix, partitions
-        self._topic = topic_of(prefix, NAME)
+        self._topic = topic_of(prefix, name)
         self._written = 0
         self._revision = 0
 
@@ -110,12 +110,15 @@ class Load:
         self._begins, self._ends = losses
         self._is_bad = [False, False]
         self._cursor = [0, 0]
+        self._was_silent = [False, False]
         self.alive = [True, True]
         """Adapters that follow the source; one that comes back has missed what was sent meanwhile."""
         self.frozen = [False, False]
         """Adapters that stand still; one that goes on has all that was sent meanwhile."""
         self.lost: list[set[int]] = [set(), set()]
         self.sent = 0
+        self.last: int | None = None
+        """The number of the last message, once it is known."""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="load", daemon=True)
 
@@ -151,6 +154,7 @@ class Load:
                     if self.alive[feed] and not self.frozen[feed]:
                         self._slots.beat(feed)
             time.sleep(0.002)
+        self.last = self.sent
         for feed in Feed:
             self._follow(feed)
             self._slots.write(feed, [self.sent])
@@ -162,9 +166,15 @@ class Load:
         numbers = range(self._cursor[feed], self.sent)
         if not self.alive[feed]:
             self.lost[feed].update(numbers)
+            self._was_silent[feed] = True
         elif self.frozen[feed]:
+            self._was_silent[feed] = True
             return
         else:
+            if self._was_silent[feed]:  # an adapter says that it is there before it writes
+                self._slots.beat(feed)
+                self._slots.flush()
+                self._was_silent[feed] = False
             kept = [number for number in numbers if not self._is_lost(feed)]
             self.lost[feed].update(set(numbers) - set(kept))
             self._slots.write(feed, kept)

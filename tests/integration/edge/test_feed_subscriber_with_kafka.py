@@ -134,10 +134,8 @@ async def collected(feed: FeedSubscriber, load: Load, items: list[FeedItem], ste
     async with asyncio.timeout(PATIENCE_S):
         async for item in feed:
             items.append(item)
-            if acting.done() and isinstance(item, FeedDelivery) and item.sequence == load.sent - 1:
+            if isinstance(item, FeedDelivery) and item.sequence == load.last:
                 break
-            if isinstance(item, FeedDelivery) and item.sequence % 50 == 0:
-                await asyncio.sleep(0)
     await acting
 
 

@@ -11,7 +11,7 @@ from edge.feed_subscriber.limits import FeedLimits
 from edge.feed_subscriber.replay import ReadPosition
 from edge.feed_subscriber.state import StateChange, StoredState
 from feeds.merge_state import StreamState
-from feeds.message import FEEDS, Feed, FeedMessage, stream_id
+from feeds.message import Feed, FeedMessage, stream_id
 from feeds.pairing import FeedSource, SourceFormat
 from feeds.passed import PassedRecord
 from feeds.registry_records import SLOTS, AdapterBeat, Assignment, RegistryKey, Slot
@@ -103,6 +103,7 @@ class Harness:
         )
         fresh = {partition: ReadPosition(0, 0) for partition in range(len(self.logs))}
         self._execute(self.core.start(fresh))
+        self.core.tick(self.now, is_read=True)  # from now on its clock runs
         self._save()
 
     def kill(self) -> None:
