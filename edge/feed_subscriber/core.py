@@ -11,6 +11,7 @@ Time is the reading time of :mod:`.reading_clock`.
 """
 
 from collections.abc import Mapping
+from typing import Final
 
 from edge.feed_subscriber.batch import Batch, Search, SearchResult
 from edge.feed_subscriber.following import Command, Following, Mode, TakeUp
@@ -26,6 +27,8 @@ from edge.feed_subscriber.stream_view import Place
 from feeds.merge_inputs import Alive, Copy, Dead, Searched
 from feeds.message import FEEDS, Feed, partition_of
 from feeds.registry_records import SLOTS, RegistryKey, RegistryRecord
+
+_SEARCH_MS: Final = 100
 
 
 class SubscriberCore:
@@ -239,7 +242,7 @@ class SubscriberCore:
         return TakeUp(max(0, append_ms - self._limits.take_up_ms))
 
     def _missing_ms(self, partition: int) -> int:
-        """When the records that are missing were appended to a partition at the earliest: before the oldest that is not
-        committed was appended to the other slot's."""
+        """About when the records that are missing were appended to a partition: a little before the oldest that is not
+        committed was appended to the other slot's. If that is too late, the search goes back."""
         sibling = self._positions.get(self._following.sibling(partition))
-        return max(0, (0 if sibling is None else sibling.again.append_ms) - self._limits.take_up_ms)
+        return max(0, (0 if sibling is None else sibling.again.append_ms) - _SEARCH_MS)

@@ -18,7 +18,7 @@ class FeedLimits:
     adapter_timeout_s: float = 0.6  # an adapter without a beat for so long is dead; as `feeds.timeout_s`
     adapters: int = 1_000  # that are remembered, of all feeds
     connect_timeout_s: float = 30  # for the first connection
-    take_up_ms: int = 2_000  # by how much earlier another slot's log is read than the last record of this one's
+    take_up_ms: int = 500  # by how much earlier another slot's log is read than the last record of this one's
     search_records: int = 200_000  # that one search in a log reads at most
     search_again_ms: float = 50  # between searches for what is still missing
 

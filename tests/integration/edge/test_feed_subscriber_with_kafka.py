@@ -46,13 +46,19 @@ PATIENT = FeedLimits(connect_timeout_s=PATIENCE_S, merge=MergeSettings(deadline_
 # `c` says that all before it is committed.
 SUBSCRIBER = """
 import sys
-from waystation import FeedDelivery, Lost, SyncFeedSubscriber
+from waystation import FeedDelivery, FeedLimits, Lost, SyncFeedSubscriber
 
 brokers, prefix, state, output = sys.argv[1:]
 with (
     open(output, "a") as file,
     SyncFeedSubscriber(
-        "radar", kafka=brokers, prefix=prefix, state=state, start="beginning", auto_commit=False
+        "radar",
+        kafka=brokers,
+        prefix=prefix,
+        state=state,
+        start="beginning",
+        auto_commit=False,
+        limits=FeedLimits(adapter_timeout_s=5),
     ) as feed,
 ):
     for count, item in enumerate(feed):
@@ -199,7 +205,8 @@ def test_where_it_begins_which_streams_and_a_feed_that_is_not_there(place: Place
 
 
 def test_adapters_are_killed_and_frozen_under_load(place: Place) -> None:
-    """S3, S6: warm; nothing that one of the adapters has written is missing or doubled."""
+    """S3, S6: warm; nothing that one of the adapters has written is missing or doubled. What only an adapter has that
+    stands still is lost when that one is declared dead, and comes late when it goes on."""
 
     def steps() -> None:
         for state, feed in ((load.alive, A), (load.frozen, B), (load.alive, B)):
@@ -218,7 +225,12 @@ def test_adapters_are_killed_and_frozen_under_load(place: Place) -> None:
     items: list[FeedItem] = []
     load = Load(place.writer, 500, f"{draw.SEED}")
     asyncio.run(scenario())
-    check_all(items, load)
+    late = {one.sequence for one in items if isinstance(one, FeedDelivery) and one.late}
+    in_time = [number for number in numbers(items) if number not in late]
+    assert sorted(numbers(items)) == load.either
+    assert in_time == sorted(in_time)
+    assert lost(items) == sorted(late | load.lost[0] & load.lost[1])
+    assert len(late) < len(in_time) / 10, "a burst or two of losses while the other stood still"
 
 
 def test_a_cold_backup_is_taken_up_and_left_again(place: Place, tmp_path: Path) -> None:
@@ -334,7 +346,7 @@ def test_the_broker_stands_still_for_a_while(own_broker: Broker) -> None:
 
     async def scenario() -> list[FeedItem]:
         items: list[FeedItem] = []
-        limits = FeedLimits(connect_timeout_s=PATIENCE_S, merge=MergeSettings(deadline_ms=1_000))
+        limits = FeedLimits(connect_timeout_s=PATIENCE_S, adapter_timeout_s=1.5, merge=MergeSettings(deadline_ms=1_000))
         async with place.subscriber(start="beginning", limits=limits) as feed:
             with load:
                 await collected(feed, load, items, steps)

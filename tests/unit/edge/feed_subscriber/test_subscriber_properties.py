@@ -64,7 +64,7 @@ def finish(harness: Harness) -> None:
     harness.take(1_000)
 
 
-@settings(max_examples=draw.examples(100), deadline=None)
+@settings(max_examples=draw.examples(60), deadline=None)
 @given(st.data())
 def test_warm(data: st.DataObject) -> None:
     """S3: nothing that either feed has is missing or doubled; what both lack is reported once."""
@@ -77,7 +77,7 @@ def test_warm(data: st.DataObject) -> None:
     assert harness.lost() == [number for number in range(COUNT) if number not in wanted]
 
 
-@settings(max_examples=draw.examples(100), deadline=None)
+@settings(max_examples=draw.examples(60), deadline=None)
 @given(st.data())
 def test_cold(data: st.DataObject) -> None:
     """S3, S6: over any switches and failbacks, wherever the other log is taken up."""
