@@ -80,6 +80,7 @@ class SubscriberBench:
 
     def run(self) -> None:
         """Records `feed_latency_…`, `feed_single_latency_…`, `feed_gap_…`, `feed_switch_…`, `feed_cold_switch_ms`."""
+        self._measure("warm")  # the broker compiles its code meanwhile
         for name, feeds in (("feed_single_latency", 1), ("feed_latency", 2)):
             found = self._measure("warm", feeds=feeds)[0].latencies_ms()
             self._figures.latencies(name, found[round(WARM_S * RATE) :])
