@@ -1,4 +1,5 @@
-"""The entry point of `waystation`: `agent …`, `ca …`, `feed …`; all other words are the platform's, if it is installed.
+"""The entry point of `waystation`: `agent …`, `ca …`, and of `feed …` what the device needs; all other words are the
+platform's, if it is installed.
 
 The distribution `waystation` names its command line as an entry point of the group `waystation.commands`. It is loaded
 only if the first word is none of ours: on a device the agent must not pay for what it does not use.
@@ -19,6 +20,8 @@ from schemas.visible import visible
 
 GROUP: Final = "waystation.commands"
 OWN: Final = {"agent": agent.commands, "ca": ca.commands, "feed": feed.commands}
+SHARED: Final = "feed"
+"""The group to which the platform, if it is installed, adds commands."""
 USAGE_STATUS: Final = 2
 
 
@@ -52,13 +55,13 @@ def main() -> None:
 
 def _run(words: Sequence[str]) -> int:
     try:
-        found = None if words and words[0] in OWN else _platform()
+        found = None if _is_own(words) else _platform()
         if found is not None:
             _loaded(found)()
-        elif words and not words[0].startswith("-") and words[0] not in OWN:
+        elif _is_of_platform(words):
             raise NotInstalled(
-                f"`waystation {visible(words[0])}` is a command of the platform, which is not installed here: install "
-                "the distribution waystation, or see `waystation agent --help`"
+                f"`waystation {visible(_command(words))}` is a command of the platform, which is not installed here: "
+                "install the distribution waystation, or see `waystation agent --help`"
             )
         else:
             application()(list(words))
@@ -66,6 +69,23 @@ def _run(words: Sequence[str]) -> int:
         typer.secho("\n".join(map(visible, str(error).split("\n"))), fg="red", err=True)
         return error.exit_status
     return 0
+
+
+def _is_own(words: Sequence[str]) -> bool:
+    """Whether the device's command line runs this. The group `feed` has commands of both: the platform lists them
+    all."""
+    if words[:1] == [SHARED]:
+        return len(words) > 1 and words[1] in feed.names()
+    return bool(words) and words[0] in OWN
+
+
+def _is_of_platform(words: Sequence[str]) -> bool:
+    return bool(words) and not _command(words).rpartition(" ")[2].startswith("-") and not _is_own(words)
+
+
+def _command(words: Sequence[str]) -> str:
+    """The words that name the command; of a group that both have, two."""
+    return " ".join(words[: 2 if words[0] == SHARED else 1])
 
 
 def _platform() -> EntryPoint | None:

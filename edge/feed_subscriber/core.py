@@ -58,6 +58,7 @@ class SubscriberCore:
         self._episodes: dict[int, int] = {}  # of partitions that are read, or are to be read
         self._stored_positions = dict(stored.partitions)
         self._stored_current = stored.current
+        self._is_read = False  # by the last news of it
 
     # -- which partitions are read -------------------------------------------------------------------------------------
 
@@ -144,6 +145,7 @@ class SubscriberCore:
         """What time does; `is_read`: news of whether all is read. Returns what is to be read from now on."""
         if is_read is not None:
             self.clock.note(now, is_read=is_read)
+            self._is_read = is_read
         now_s = self.clock.advance(now)
         self._merging.begin_streams(now_s, self._expected)
         for feed, item in self._slots.changes(now_s):
@@ -225,7 +227,7 @@ class SubscriberCore:
                 partitions[partition] = self._take_up(0 if before is None else before.read.append_ms)
             return [self._follow(wanted, partitions)]
         left = following.left
-        if left is None or not (self.is_started and self._merging.is_quiet and self.clock.is_running):
+        if left is None or not (self.is_started and self._is_read and self._merging.is_quiet):
             return []
         for partition in following.partitions_of(left):
             self._episodes.pop(partition, None)
@@ -234,6 +236,7 @@ class SubscriberCore:
 
     def _follow(self, feed: Feed, partitions: dict[int, ReadPosition | TakeUp]) -> Command:
         command = self._following.follow(feed, partitions)
+        self._is_read = False
         for partition in partitions:
             self._episodes[partition] = command.episode
         return command

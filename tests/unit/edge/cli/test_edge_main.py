@@ -49,6 +49,24 @@ def test_with_a_platform_that_cannot_be_loaded(
     assert run("agent", "--help") == 0
 
 
+def test_feed_has_commands_of_the_device_and_of_the_platform(
+    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """S1, S2: a device numbers lines; the platform also administers feeds."""
+    platform(monkeypatch, None)
+    assert run("feed", "sequence", "--help") == 0
+    assert run("feed", "--help") == 0
+    assert "replay" not in capsys.readouterr().out
+    assert run("feed", "status", "radar") == 2
+    assert "`waystation feed status` is a command of the platform" in capsys.readouterr().err
+    platform(monkeypatch, "jobs.cli.main:main")
+    assert run("feed", "sequence", "--help") == 0
+    assert run("feed", "--help") == 0
+    listed = capsys.readouterr().out
+    assert all(name in listed for name in ("sequence", "list", "status", "subscribe", "switch", "replay"))
+    assert run("feed", "replay", "--help") == 0
+
+
 def test_all_other_words_are_the_platforms(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     platform(monkeypatch, "jobs.cli.main:main")
     assert run("--version") == 0

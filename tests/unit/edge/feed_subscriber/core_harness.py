@@ -103,7 +103,7 @@ class Harness:
         )
         fresh = {partition: ReadPosition(0, 0) for partition in range(len(self.logs))}
         self._execute(self.core.start(fresh))
-        self.core.tick(self.now, is_read=True)  # from now on its clock runs
+        self.core.clock.note(self.now, is_read=True)  # from now on it runs
         self._save()
 
     def kill(self) -> None:
