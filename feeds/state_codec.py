@@ -13,7 +13,7 @@ import msgspec
 from feeds.errors import FeedRecordError, FeedStateError
 from feeds.merge_settings import MergeSettings
 from feeds.merge_state import StreamState
-from feeds.message import FEEDS, NUMBER_MAX, FeedMessage, check_stream_id
+from feeds.message import FEEDS, NUMBER_MAX, FeedMessage, checked_stream
 
 VERSION: Final = 1
 RECORD_BYTES_MAX: Final = 128 << 20
@@ -39,7 +39,7 @@ def decode_state(raw: bytes, settings: MergeSettings) -> StreamState:
         if version != VERSION:
             raise FeedStateError(f"the state has version {version}, but this program reads version {VERSION}")
         state = _decode_state(content)
-        check_stream_id(state.stream)
+        checked_stream(state.stream)
     except (msgspec.DecodeError, UnicodeDecodeError, FeedRecordError) as error:
         raise FeedStateError(f"the state is damaged: {error}") from error
     problem = _problem(state, settings)

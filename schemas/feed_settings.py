@@ -1,4 +1,5 @@
-"""Settings of redundant feeds: `[feeds]` (S1 to S6). `conf/base.toml` documents every key."""
+"""Settings of redundant feeds: `[feeds]`, and `[gateway.feeds]` for their subscribers by MQTT (S1 to S6).
+`conf/base.toml` documents every key."""
 
 from typing import Annotated, Literal
 
@@ -28,8 +29,26 @@ class FeedsSettings(Section, frozen=True, kw_only=True):
     failback_after_s: NotNegative
 
 
-def check_feeds(feeds: FeedsSettings) -> None:
+class GatewayFeedsSettings(Section, frozen=True, kw_only=True):
+    reorder_ms: NotNegative
+    deadline_ms: NotNegative
+    silent_ms: NotNegative
+    delivers_late: bool
+    streams: Positive
+    held_messages: Positive
+    held_bytes: Positive
+    gaps: Positive
+    lost_ranges: Positive
+    administrative: Positive
+
+
+def check_feeds(feeds: FeedsSettings, gateway: GatewayFeedsSettings) -> None:
     """The rules between keys. Raises SettingsError."""
+    if gateway.reorder_ms > gateway.deadline_ms:
+        raise SettingsError(
+            f"gateway.feeds.reorder_ms = {gateway.reorder_ms:g} is too long: a gap is suspected before it is given up; "
+            f"allowed: at most gateway.feeds.deadline_ms = {gateway.deadline_ms:g}"
+        )
     if feeds.partitions % 2:
         raise SettingsError(
             f"feeds.partitions = {feeds.partitions} is odd: half of a feed's partitions is for each of its two "

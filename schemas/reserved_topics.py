@@ -1,9 +1,12 @@
-"""Topics to which only the platform publishes: `$SYS/…` and `$feeds/…` of each gateway, and `$presence/…`."""
+"""Topics to which only the platform publishes: `$SYS/…` and `$feeds/…` of each gateway, `$presence/…`, `feeds/…`."""
 
 from schemas.feed_api import FEEDS_ROOT
+from schemas.feed_topics import is_feed
 from schemas.presence_topics import is_presence
 
 SYSTEM_ROOT = "$SYS"
+RESERVED_STARTS = ("$", "feeds")
+"""Every reserved topic begins with one of these; for whoever asks about each message."""
 
 
 def is_system(topic: str) -> bool:
@@ -19,5 +22,5 @@ def is_local(topic: str) -> bool:
 
 def is_reserved(topic: str) -> bool:
     """Whether only the platform publishes there: to `$SYS` and `$feeds` the gateway itself, to `$presence` the
-    ledger."""
-    return is_local(topic) or is_presence(topic)
+    ledger, to `feeds` feed adapters."""
+    return is_local(topic) or is_presence(topic) or is_feed(topic)

@@ -18,7 +18,7 @@ from edge.feed_subscriber.outputs import Outputs
 from edge.feed_subscriber.state import StateChange, StoredState
 from edge.feed_subscriber.stream_view import StreamView
 from feeds.errors import FeedRecordError
-from feeds.message import FEEDS, NUMBER_MAX, check_stream_id, epoch_of, name_of
+from feeds.message import FEEDS, NUMBER_MAX, checked_stream, epoch_of, name_of
 
 _NUMBER: Final = re.compile("0|[1-9][0-9]{0,18}")
 
@@ -142,7 +142,7 @@ class GatewayCore:
         stream = incoming.topic.removeprefix(self._prefix)
         if stream == incoming.topic:
             raise FeedRecordError(f"topic {incoming.topic[:300]!r} is not of this feed")
-        check_stream_id(stream)
+        checked_stream(stream)
         adapter = found.get("feed-adapter", "")
         if not adapter:
             raise FeedRecordError("the user property feed-adapter is missing")

@@ -12,7 +12,7 @@ from edge.client.kafka_options import KafkaOptions
 from edge.feed_subscriber.following import Mode
 from edge.feed_subscriber.limits import FeedLimits
 from feeds.errors import FeedRecordError
-from feeds.message import FEED_NAME, NUMBER_MAX, check_stream_id
+from feeds.message import FEED_NAME, NUMBER_MAX, checked_stream
 
 Start = Literal["end", "beginning"] | Mapping[str, int]
 Snapshot = Callable[[str, int, int], Awaitable[Mapping[int, bytes] | None]]
@@ -99,7 +99,7 @@ class SubscriberOptions:
             return
         for stream, number in self.start.items():
             try:
-                check_stream_id(stream)
+                checked_stream(stream)
             except FeedRecordError as error:
                 raise ValueError(f"start: {error}") from None
             if not 0 <= number <= NUMBER_MAX:

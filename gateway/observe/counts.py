@@ -91,6 +91,32 @@ _PLAIN = {
     "waiting_bundles_given": _Plain(
         "waystation_waiting_bundles_given", "Bundles given to agents that carry them to devices that are away"
     ),
+    "feed_copies": _Plain(
+        "waystation_feed_copies", "Copies of redundant feeds' messages that routers have sent, each once a shard"
+    ),
+    "feed_delivered": _Plain(
+        "waystation_feed_delivered", "Messages of redundant feeds that shards have merged and offered to subscribers"
+    ),
+    "feed_duplicates": _Plain(
+        "waystation_feed_duplicates", "Copies of redundant feeds' messages dropped because another copy was first"
+    ),
+    "feed_gaps": _Plain("waystation_feed_gaps", "Gaps of redundant feeds: ranges missing longer than reorder_ms"),
+    "feed_recovered": _Plain(
+        "waystation_feed_recovered", "Numbers of redundant feeds that came after they were suspected to be missing"
+    ),
+    "feed_lost": _Plain("waystation_feed_lost", "Numbers of redundant feeds that were given up"),
+    "feed_late": _Plain(
+        "waystation_feed_late", "Messages of redundant feeds that came after they were given up, delivered as late"
+    ),
+    "feed_late_dropped": _Plain(
+        "waystation_feed_late_dropped", "The same, not delivered because of gateway.feeds.delivers_late = false"
+    ),
+    "feed_expired": _Plain(
+        "waystation_feed_expired", "Copies of redundant feeds' messages dropped because nobody remembers their numbers"
+    ),
+    "feed_refused": _Plain(
+        "waystation_feed_refused", "Copies of redundant feeds' messages dropped because of a limit in gateway.feeds"
+    ),
     "copies_dropped": _Plain("waystation_instruction_copies_dropped", "Second and further copies of instructions"),
     "held_back_full": _Plain(
         "waystation_held_back_full",

@@ -26,7 +26,7 @@ from schemas.reserved_topics import is_local
 from schemas.session_log import SubscriptionRecord
 
 _RETAINED_FENCE_S = 30.0
-_RECORD_BYTES = 176
+_RECORD_BYTES = 210
 """Of a subscription in the session log, but for its filter and its positions on `ingress`."""
 _POSITION_BYTES = 26
 _GROUP_BYTES = 70
@@ -170,8 +170,9 @@ class Subscriber:
             await self._share(session, wanted, identifier)
             return
         old = session.subscriptions.get(wanted.filter)
+        merged_from = self._shard.received_to
         if old is not None:
-            effective_ms, start = old.record.effective_ms, old.record.ingress_from
+            effective_ms, start, merged_from = old.record.effective_ms, old.record.ingress_from, old.record.merged_from
         elif wanted.filter.startswith(INBOX_MARK):
             return  # a client's inbox is its own without asking
         elif is_local(wanted.filter):
@@ -183,7 +184,7 @@ class Subscriber:
             if session.ended:
                 return
             start = self._routes.unpassed(start)
-        record = _record(wanted, identifier, effective_ms, start)
+        record = _record(wanted, identifier, effective_ms, start, merged_from)
         subscription = SessionSubscription(session.client, record)
         session.subscriptions[wanted.filter] = subscription
         self._shard.trie.add(wanted.filter, session.client, subscription)
@@ -239,7 +240,7 @@ def _wants_retained(wanted: Subscription, existed: bool) -> bool:
 
 
 def _record(
-    wanted: Subscription, identifier: int | None, effective_ms: int, start: dict[int, int]
+    wanted: Subscription, identifier: int | None, effective_ms: int, start: dict[int, int], merged_from: int = 0
 ) -> SubscriptionRecord:
     return SubscriptionRecord(
         wanted.filter,
@@ -250,4 +251,5 @@ def _record(
         identifier,
         effective_ms,
         start,
+        merged_from=merged_from,
     )

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from edge.cli import main as edge_main
+from edge.cli import resident
 
 Run = Callable[..., int]
 
@@ -84,3 +85,21 @@ def test_init_and_a_clear_error_without_an_agent(run: Run, capsys: pytest.Captur
         assert run("agent", *words) == 1
         assert "no agent runs" in capsys.readouterr().err
     assert run("agent", "send", "@b") == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ((), "agent.toml"),
+        (("--conf", "a.toml"), "a.toml"),
+        (("--conf=a.toml",), "a.toml"),
+        (("--help",), None),
+        (("--conf",), None),
+        (("--conf", "-x"), None),
+        (("more",), None),
+    ],
+)
+def test_which_words_run_the_agent_at_once(words: tuple[str, ...], name: str | None) -> None:
+    """All others are explained by the full command line."""
+    assert resident.settings_file(["agent", "up", *words]) == (None if name is None else Path(name))
+    assert resident.settings_file(["agent", "status", *words]) is None
