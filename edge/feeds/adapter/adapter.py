@@ -15,7 +15,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, Literal
 
-from edge.feeds.adapter.administration import Administration, View
+from edge.feeds.adapter.administration import Administration
+from edge.feeds.adapter.administrative_items import View
 from edge.feeds.adapter.checkpoint_file import CheckpointFile
 from edge.feeds.adapter.composer import Counts
 from edge.feeds.adapter.following import Following, checkpoint_key

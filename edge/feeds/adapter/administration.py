@@ -17,10 +17,10 @@ The **acting** adapter takes requests: the one in the preferred slot, or the onl
 that is gone. A switch does not end an announcement: who made it carries it out, now as backup.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Final
 
+from edge.feeds.adapter.administrative_items import Item, Steps, Streams, View
 from feeds.message import NUMBER_MAX
 from feeds.registry_records import (
     AdministrativeRequest,
@@ -29,7 +29,6 @@ from feeds.registry_records import (
     AnswerRecord,
     RegistryKey,
     RegistryRecord,
-    Slot,
 )
 from feeds.synchronise import (
     Announcement,
@@ -45,64 +44,6 @@ from feeds.synchronise import (
 ANSWER_S: Final = 5.0
 """How long after sending the adapter waits for the answer of a backup that is alive, to say what has become of it."""
 
-Write = tuple[RegistryKey, RegistryRecord | None]
-
-
-class View(NamedTuple):
-    """What the adapter knows besides. `is_acting`: it takes requests; `slot_of`: where an adapter writes, None if that
-    is not known; `is_other_held`: an adapter that is alive writes to the other slot; `lead`: by source stream, how many
-    messages ahead to announce; `other_last`: how far the other slot is; `has_ended`: the source brings no more."""
-
-    slot: Slot
-    is_acting: bool
-    is_other_held: bool
-    slot_of: Callable[[str], Slot | None]
-    lead: Callable[[str], int]
-    other_last: Mapping[str, int]
-    has_ended: bool = False
-
-
-class Steps(NamedTuple):
-    """What to do: records for the topic `feeds`, and messages whose number has passed already, to be sent now."""
-
-    writes: list[Write]
-    overdue: list[Announcement]
-
-
-@dataclass(slots=True)
-class _Item:
-    """One request, by its id. `asked` is the attempt that was announced last, `answering` the one that was answered
-    last, whether read back or not; `refused_at`: it was refused before its number was reached."""
-
-    request: AdministrativeRequest | None = None
-    announcement: AnnouncementRecord | None = None
-    answer: AnswerRecord | None = None
-    result: AdministrativeResult | None = None
-    result_at: float | None = None
-    asked: int = -1
-    answering: int = -1
-    is_scheduled: bool = False
-    sent: int = -1  # the attempt that was sent
-    sent_at: float = 0.0
-    is_ending: bool = False  # a result was written
-    is_removed: bool = False  # its records were
-
-    @property
-    def verdict(self) -> Verdict | None:
-        """The backup's, on the present attempt."""
-        found = self.announcement
-        if found is None or self.answer is None or self.answer.attempt != found.attempt:
-            return None
-        return Verdict(self.answer.verdict)
-
-
-@dataclass
-class _Streams:
-    """Which messages wait for their number, by source stream."""
-
-    last: Mapping[str, int] = field(default_factory=dict)
-    schedules: dict[str, Schedule] = field(default_factory=dict)
-
 
 class Administration:
     """`adapter` and `boot`: of the adapter; `feed`: its name. Requests beyond `settings.open_announcements` are
@@ -111,10 +52,10 @@ class Administration:
     def __init__(self, feed: str, adapter: str, boot: int, settings: SynchroniseSettings, keep_s: float) -> None:
         self._feed, self._adapter, self._boot = feed, adapter, boot
         self._settings, self._keep_s = settings, keep_s
-        self._items: dict[str, _Item] = {}
+        self._items: dict[str, Item] = {}
         self._places: dict[tuple[str, int, int], str] = {}  # whose place it is, by the topic's order
         self._claimed: dict[tuple[str, int, int], str] = {}  # announced here, and not read back yet
-        self._streams: _Streams | None = None  # while the adapter sends
+        self._streams: Streams | None = None  # while the adapter sends
         self.ignored = 0
 
     # -- what the topic says -------------------------------------------------------------------------------------------
@@ -134,7 +75,7 @@ class Administration:
             if len(self._items) >= self._settings.answers:
                 self.ignored += 1
                 return
-            item = self._items[key.name] = _Item()
+            item = self._items[key.name] = Item()
         match record:
             case AdministrativeRequest():
                 item.request = record
@@ -145,7 +86,7 @@ class Administration:
             case AdministrativeResult():
                 item.result, item.result_at = record, now
 
-    def _announced(self, name: str, item: _Item, record: AnnouncementRecord) -> None:
+    def _announced(self, name: str, item: Item, record: AnnouncementRecord) -> None:
         if item.announcement is not None and record.attempt <= item.announcement.attempt:
             return
         self._unschedule(item)
@@ -156,7 +97,7 @@ class Administration:
         while len(self._places) > self._settings.answers:
             del self._places[next(iter(self._places))]
 
-    def _answered(self, item: _Item, record: AnswerRecord) -> None:
+    def _answered(self, item: Item, record: AnswerRecord) -> None:
         announcement = item.announcement
         if announcement is None or record.attempt != announcement.attempt or record.adapter == announcement.adapter:
             return
@@ -171,7 +112,7 @@ class Administration:
         """The adapter begins to send. `last`: the highest number of each source stream, which it keeps up to date;
         `sent`: places of administrative messages that its slot's log has."""
         self.deactivate()
-        self._streams = _Streams(last)
+        self._streams = Streams(last)
         places = set(sent)
         for item in self._items.values():
             found = item.announcement
@@ -209,7 +150,7 @@ class Administration:
             return steps
         for name, item in list(self._items.items()):
             if item.result is not None or item.is_ending:
-                self._unschedule(item)
+                self._keep_word(item, now, steps)
                 self._remove_old(name, item, view, now, steps)
             elif item.announcement is None:
                 if view.is_acting and item.request is not None and item.asked < 0:
@@ -221,7 +162,7 @@ class Administration:
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def _carry_out(
-        self, name: str, item: _Item, found: AnnouncementRecord, view: View, now: float, steps: Steps
+        self, name: str, item: Item, found: AnnouncementRecord, view: View, now: float, steps: Steps
     ) -> None:
         slot = view.slot_of(found.adapter)
         is_own = slot == view.slot or found.adapter == self._adapter
@@ -249,13 +190,13 @@ class Administration:
         elif is_own or is_adopted:
             self._report(name, item, found, view, now, steps)
 
-    def _verdict(self, name: str, item: _Item, found: AnnouncementRecord) -> Verdict | None:
+    def _verdict(self, name: str, item: Item, found: AnnouncementRecord) -> Verdict | None:
         """The backup's, or `taken` for a place that another message was announced for before: nobody sends this one."""
         is_taken = self._places.get((found.stream, found.after, found.part), name) != name
         return Verdict.TAKEN if is_taken else item.verdict
 
     def _announce(
-        self, name: str, item: _Item, request: AdministrativeRequest, attempt: int, view: View, steps: Steps
+        self, name: str, item: Item, request: AdministrativeRequest, attempt: int, view: View, steps: Steps
     ) -> None:
         assert self._streams is not None
         stream = request.stream
@@ -292,7 +233,7 @@ class Administration:
         )
         steps.writes.append((RegistryKey("announcement", self._feed, name), record))
 
-    def _answer(self, name: str, item: _Item, found: AnnouncementRecord, steps: Steps) -> None:
+    def _answer(self, name: str, item: Item, found: AnnouncementRecord, steps: Steps) -> None:
         if item.answering >= found.attempt:
             return
         assert self._streams is not None
@@ -312,7 +253,7 @@ class Administration:
         steps.writes.append((RegistryKey("answer", self._feed, name), record))
 
     def _gives_way(
-        self, name: str, item: _Item, found: AnnouncementRecord, verdict: Verdict | None, view: View, steps: Steps
+        self, name: str, item: Item, found: AnnouncementRecord, verdict: Verdict | None, view: View, steps: Steps
     ) -> bool:
         """What the active does about a refusal before it has sent the message; False: it sends it."""
         settings = self._settings
@@ -337,7 +278,7 @@ class Administration:
             return True
         return False
 
-    def _schedule(self, item: _Item, found: AnnouncementRecord, now: float, steps: Steps) -> None:
+    def _schedule(self, item: Item, found: AnnouncementRecord, now: float, steps: Steps) -> None:
         assert self._streams is not None
         if item.is_scheduled:
             return
@@ -350,7 +291,7 @@ class Administration:
         item.is_scheduled = True
         self._streams.schedules.setdefault(found.stream, Schedule(last)).add(announcement)
 
-    def _unschedule(self, item: _Item) -> None:
+    def _unschedule(self, item: Item) -> None:
         found = item.announcement
         if item.is_scheduled and found is not None and self._streams is not None:
             schedule = self._streams.schedules.get(found.stream)
@@ -365,7 +306,7 @@ class Administration:
             if item.is_scheduled and found is not None and (found.stream, found.after, found.part) in places:
                 item.is_scheduled, item.sent, item.sent_at = False, found.attempt, 0.0
 
-    def _report(self, name: str, item: _Item, found: AnnouncementRecord, view: View, now: float, steps: Steps) -> None:
+    def _report(self, name: str, item: Item, found: AnnouncementRecord, view: View, now: float, steps: Steps) -> None:
         item.sent_at = item.sent_at or now
         verdict = self._verdict(name, item, found)
         if verdict is None and view.is_other_held and now - item.sent_at < ANSWER_S:
@@ -377,11 +318,20 @@ class Administration:
             result = AdministrativeResult(outcome="alone", reason=reason, after=found.after, part=found.part)
         self._end(name, item, result, steps)
 
-    def _end(self, name: str, item: _Item, result: AdministrativeResult, steps: Steps) -> None:
+    def _end(self, name: str, item: Item, result: AdministrativeResult, steps: Steps) -> None:
         item.is_ending = True
         steps.writes.append((RegistryKey("result", self._feed, name), result))
 
-    def _remove_old(self, name: str, item: _Item, view: View, now: float, steps: Steps) -> None:
+    def _keep_word(self, item: Item, now: float, steps: Steps) -> None:
+        """The active may be done before the backup, which has accepted, is at that point."""
+        if item.result is not None and item.result.outcome in ("cancelled", "refused"):
+            self._unschedule(item)
+            return
+        found = item.announcement
+        if found is not None and item.verdict is Verdict.ACCEPTED and item.sent != found.attempt:
+            self._schedule(item, found, now, steps)
+
+    def _remove_old(self, name: str, item: Item, view: View, now: float, steps: Steps) -> None:
         is_old = item.result_at is not None and now - item.result_at >= self._keep_s
         if is_old and view.is_acting and not item.is_removed:
             item.is_removed = True

@@ -62,11 +62,6 @@ class Composer:
         return self._highest
 
     @property
-    def written(self) -> int:
-        """The last message sequence number."""
-        return self._written
-
-    @property
     def is_repeating(self) -> bool:
         """Whether the source still brings what the log has."""
         return bool(self._repeated)

@@ -29,6 +29,7 @@ from edge.feeds.adapter.settings import AdapterSettings
 from edge.feeds.adapter.source_choice import make_source
 from edge.feeds.adapter.sources.clock import now_us
 from edge.feeds.adapter.sources.intake import Piece, SourceState
+from feeds.message import FeedMessage
 from feeds.pairing import FeedSource
 from feeds.synchronise import Announcement
 from schemas.errors import WaystationError
@@ -63,6 +64,7 @@ class Following:
         self._checkpoint: Checkpoint | None = None
         self._is_stored = True  # the checkpoint is on disk
         self._highest: dict[str, int] = {}  # of each source stream, stored
+        self._written = 0  # the last message sequence number, stored
         self._reading: asyncio.Task[None] | None = None
         self._drops_said_at = 0.0
         self.state: SourceState | Literal["ended"] = "source_lost"
@@ -157,7 +159,7 @@ class Following:
             await output.open()
         fold, ends = await self._read_log(checkpoint)
         self._kafka.offsets = ends
-        self._checkpoint, self._highest = checkpoint, dict(fold.highest)
+        self._checkpoint, self._highest, self._written = checkpoint, dict(fold.highest), fold.written
         repeated = fold.repeated(is_numbered=self._is_numbered) if self._is_file else Repeated()
         self._composer = Composer(
             settings.feed.adapter, fold, repeated, self._administration, self._counts, settings.limits.streams
@@ -213,18 +215,19 @@ class Following:
             self._remember(batch)
 
     def _remember(self, batch: Batch) -> None:
-        highest, composer = self._highest, self._composer
-        assert composer is not None
+        highest = self._highest
         for one in batch.records:
             if one.sequence > highest.get(one.stream, -1):
                 highest[one.stream] = one.sequence
+            if isinstance(one, FeedMessage):
+                self._written = one.message_sequence
         if not batch.is_whole or (self._is_file and batch.place is None):
             return
         self._checkpoint = Checkpoint(
             source=checkpoint_key(self._settings),
             place=batch.place,
             offsets=dict(self._kafka.offsets),
-            written=composer.written,
+            written=self._written,
         )
         self._is_stored = False
 

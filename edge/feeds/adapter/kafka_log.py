@@ -30,7 +30,6 @@ def read_log(
     KafkaError if no broker is reached, or there is no topic; InterruptedError once `stopping` is set."""
     topic = message.topic_of(settings.kafka.prefix, settings.feed.name)
     own = feed_of(settings.feed.slot)
-    fold = LogFold(settings.feed.adapter, checkpoint)
     consumer = kafka.KafkaConsumer(**consumer_settings(settings.kafka, topic))
     try:
         partitions = sorted(consumer.partitions_for_topic(topic) or ())
@@ -42,13 +41,17 @@ def read_log(
         wanted = mine + (others if needs_other else [])
         first, ends = consumer.beginning_offsets(wanted), consumer.end_offsets(wanted)
         consumer.assign(wanted)
-        since: dict[int, int] = {}
+        offsets = checkpoint.offsets if checkpoint is not None else {}
+        since = {place.partition: offsets.get(place.partition, 0) for place in mine}
+        is_complete = True
         for place in wanted:
             start = max(first[place], ends[place] - settings.limits.log_records)
-            if place in mine and checkpoint is not None and place.partition in checkpoint.offsets:
-                since[place.partition] = checkpoint.offsets[place.partition]
-                start = max(first[place], min(since[place.partition], ends[place] - LEAST_RECORDS))
+            if place in mine:
+                if place.partition in offsets:
+                    start = max(start, min(since[place.partition], ends[place] - LEAST_RECORDS))
+                is_complete = is_complete and start <= since[place.partition]
             consumer.seek(place, start)
+        fold = LogFold(settings.feed.adapter, checkpoint, is_complete=is_complete)
         bad = _read(consumer, wanted, set(mine), ends, since, fold, stopping)
     finally:
         with contextlib.suppress(KafkaError):
@@ -80,7 +83,7 @@ def _read(
                     bad += 1
                     continue
                 if place in mine:
-                    fold.own(found, is_since=record.offset >= since.get(place.partition, 0))
+                    fold.own(found, is_since=record.offset >= since[place.partition])
                 else:
                     fold.other(found)
         left = {place for place in left if consumer.position(place) < ends[place]}

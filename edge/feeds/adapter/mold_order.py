@@ -8,8 +8,9 @@ more is held than allowed. A heartbeat says which numbers there are, so a missin
 Where a stream begins: behind what the own slot's log has of it; otherwise with the first message that comes.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final
 
 from edge.feeds.formats.moldudp64 import Downstream, EndOfSession, Heartbeat, Request
@@ -18,6 +19,8 @@ from feeds.gaps import Gap, Gaps
 
 SESSIONS_MAX: Final = 8
 """Sessions that are followed at once; the one that was first is forgotten."""
+GAPS_ASKED_MAX: Final = 32
+"""Gaps of a session that are asked for at once, the lowest first."""
 GIVEN_UP_MAX: Final = 1_000
 """Ranges of a session that were given up, and are remembered so that what comes late is not taken for a copy."""
 
@@ -43,7 +46,7 @@ class _Session:
     held: dict[int, SourceMessage] = field(default_factory=dict)
     missing: Gaps = field(default_factory=Gaps)
     given_up: Gaps = field(default_factory=Gaps)
-    asked: tuple[int, float] | None = None  # the first number of the last request, and when
+    asked: dict[int, float] = field(default_factory=dict)  # when each gap was asked for, by its first number
 
 
 class MoldOrder:
@@ -88,20 +91,24 @@ class MoldOrder:
         self._tokens = min(max(1.0, rate / 10), self._tokens + (now_ms - self._tokens_at) / 1000 * rate)
         self._tokens_at = now_ms
         for session in self._sessions.values():
-            gap = session.missing.front if len(session.missing) else None
-            if gap is None or not session.name or now_ms - gap.since_ms < self._limits.reorder_ms:
-                continue
-            asked = session.asked
-            if asked is not None and asked[0] == gap.first and now_ms - asked[1] < self._limits.request_ms:
-                continue
-            if self._tokens < 1:
-                break
-            self._tokens -= 1
-            session.asked = gap.first, now_ms
-            count = min(gap.last - gap.first + 1, self._limits.request_messages)
-            found.append(Request(session.name, gap.first, count))
+            if session.name:
+                found += self._requests_of(session, now_ms)
         self.requested += len(found)
         return found
+
+    def _requests_of(self, session: _Session, now_ms: float) -> Iterator[Request]:
+        limits = self._limits
+        asked, session.asked = session.asked, {}
+        for gap in islice(session.missing, GAPS_ASKED_MAX):
+            at_ms = asked.get(gap.first)
+            is_asked = at_ms is not None and now_ms - at_ms < limits.request_ms
+            if is_asked or now_ms - gap.since_ms < limits.reorder_ms or self._tokens < 1:
+                if at_ms is not None:
+                    session.asked[gap.first] = at_ms
+                continue
+            self._tokens -= 1
+            session.asked[gap.first] = now_ms
+            yield Request(session.name, gap.first, min(gap.last - gap.first + 1, limits.request_messages))
 
     def due_ms(self, now_ms: float) -> float | None:
         """When to look again; None if nothing is missing."""

@@ -3,7 +3,8 @@
 A **checkpoint** is a place in the source, and places in the own slot's log behind all that was read before it. What the
 log has beyond them is what a file brings again after the restart: exactly that is left out, in whatever order the
 source has it. Without a checkpoint, because its file is lost or the adapter was moved, a file is read from its
-beginning, and what is not above the highest number in the log is left out.
+beginning, and what the log has is left out. If only the log's end was read, because the log is long, it counts as
+having all that is below the lowest number found there.
 
 Only a file brings anything again that must be left out. What other sources repeat is written again; readers drop it.
 """
@@ -97,10 +98,11 @@ class Repeated:
 
 
 class LogFold:
-    """What the end of the feed's log has, as a fold over its records. `adapter`: whose restart it is."""
+    """What the end of the feed's log has, as a fold over its records. `adapter`: whose restart it is; `is_complete`:
+    all records since the checkpoint are there, or all that there ever were."""
 
-    def __init__(self, adapter: str, checkpoint: Checkpoint | None) -> None:
-        self._adapter, self._checkpoint = adapter, checkpoint
+    def __init__(self, adapter: str, checkpoint: Checkpoint | None, *, is_complete: bool = False) -> None:
+        self._adapter, self._checkpoint, self._is_complete = adapter, checkpoint, is_complete
         self._numbers: dict[str, set[int]] = defaultdict(set)
         self._counts: dict[str, int] = defaultdict(int)
         self.highest = dict(checkpoint.highest) if checkpoint else {}
@@ -131,9 +133,11 @@ class LogFold:
 
     def repeated(self, *, is_numbered: bool) -> Repeated:
         """What a file brings again from the checkpoint on, or from its beginning without one."""
-        if self._checkpoint is None:
-            return Repeated(through=self.highest) if is_numbered else Repeated(counts=self.highest)
-        return Repeated(self._numbers) if is_numbered else Repeated(counts=self._counts)
+        if not is_numbered:
+            return Repeated(counts=self.highest if self._checkpoint is None else self._counts)
+        if self._is_complete:
+            return Repeated(self._numbers)
+        return Repeated(self._numbers, through={stream: min(found) - 1 for stream, found in self._numbers.items()})
 
 
 def _raise_to(highest: dict[str, int], record: Outgoing) -> None:

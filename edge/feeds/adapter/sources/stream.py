@@ -110,7 +110,7 @@ class TcpListenSource:
         self._host, self._port, self._make, self._intake = host, port, make, intake
         self._waiting_max, self._on_listening = waiting_max, on_listening
         self._turn = asyncio.Lock()
-        self._connections = 0
+        self._reading: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
         """Never returns. Raises SourceUnusable if the address cannot be used."""
@@ -120,13 +120,21 @@ class TcpListenSource:
             raise SourceUnusable(f"cannot listen on {self._host}:{self._port}: {error.strerror or error}") from error
         self._on_listening(server.sockets[0].getsockname()[1])
         self._intake.is_now("source_lost", "nobody has connected yet")
-        async with server:
-            await server.serve_forever()
+        try:
+            async with server:
+                await server.serve_forever()
+        finally:
+            for task in self._reading:
+                task.cancel()
+            if self._reading:
+                await asyncio.wait(self._reading)
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._connections += 1
+        task = asyncio.current_task()
+        assert task is not None
+        self._reading.add(task)
         try:
-            if self._connections > 1 + self._waiting_max:
+            if len(self._reading) > 1 + self._waiting_max:
                 return
             async with self._turn:
                 self._intake.is_now("up")
@@ -134,5 +142,5 @@ class TcpListenSource:
                     await read_all(reader, self._make, self._intake, is_connection=True)
                 self._intake.is_now("source_lost", "the connection has ended")
         finally:
-            self._connections -= 1
+            self._reading.remove(task)
             writer.close()
