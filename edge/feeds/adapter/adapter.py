@@ -214,7 +214,7 @@ class Adapter:
                 checkpoints,
                 KafkaOutput(settings.kafka, settings.feed.name),
                 self._more_outputs(settings),
-                self._beat,
+                self._on_state,
             )
             running = asyncio.create_task(self._following.run())
             lost = asyncio.create_task(self._until(lambda: self._holding.standing.state != "up"))
@@ -227,6 +227,10 @@ class Adapter:
                     one.cancel()
                 await asyncio.wait([running, lost])
                 self._following = None
+
+    def _on_state(self) -> None:
+        self._beat()
+        self._step(self._now())
 
     async def _until(self, condition: Callable[[], bool]) -> None:
         while not condition():

@@ -41,7 +41,7 @@ DROPS_REPORTED_S: Final = 10.0
 
 class Following:
     """Implements :class:`edge.feeds.adapter.sources.intake.Intake`. `outputs`: beside `kafka`, which decides what is a
-    checkpoint. `on_state`: called when the source is reached, lost, or has ended."""
+    checkpoint. `on_state`: called before the source is read, and when it is reached, lost, or has ended."""
 
     def __init__(
         self,
@@ -166,6 +166,7 @@ class Following:
         )
         self._administration.activate(self._composer.last, fold.parts)
         self.reason = "reaching the source"
+        self._on_state()  # what was announced before is scheduled before the source brings anything
 
     async def _read_log(self, checkpoint: Checkpoint | None) -> tuple[LogFold, dict[int, int]]:
         said = False
