@@ -28,6 +28,7 @@ from gateway.members.follower import MembersFollower
 from gateway.members.heartbeats import HeartbeatWriter
 from gateway.members.process_load import ProcessLoad
 from gateway.members.table import MemberTable
+from gateway.mesh.certificate_topic import CertificateTopic
 from gateway.mesh.platform import Platform
 from gateway.observe.member_metrics import MemberMetrics
 from gateway.observe.metrics import Sources
@@ -133,7 +134,8 @@ async def run(settings: Settings, part: str) -> None:
     _on_signals(_RELOAD_SIGNALS, loop, watcher.reload)
     clients = await Listeners.open(hosts, gateway, tls, quic)
     access_point = AccessPoint(members, gateway.access_point, Random(), loop.time)
-    http = HttpServer(hosts, gateway, access_point, enrolment, _mesh(platform, hosts, settings))
+    mesh = await _mesh(platform, hosts, node)
+    http = HttpServer(hosts, gateway, access_point, enrolment, mesh)
     ports = clients.ports | await http.open(tls)
     readiness.phase = ""
     connect_at = advertised(gateway, ports, socket.gethostname())
@@ -172,12 +174,18 @@ async def run(settings: Settings, part: str) -> None:
         log.info("gateway stopped", unsent=left)
 
 
-def _mesh(platform: Platform | None, hosts: HostServer, settings: Settings) -> Mesh | None:
-    """What takes bundles; None if the gateway takes none."""
+async def _mesh(platform: Platform | None, hosts: HostServer, node: Node) -> Mesh | None:
+    """What takes bundles; None if the gateway takes none. Raises BusError."""
     if platform is None:
         return None
-    log.info("bundles are taken", name=platform.name, revocations=platform.known.revocations.number)
-    return Mesh(platform, hosts, settings.gateway)
+    gateway, topic = node.settings.gateway, node.topics.mesh_certificates
+    certificates = CertificateTopic(
+        node.bus, topic, platform, gateway.mesh.certificates, node.clock, node.counts, node.on_fatal
+    )
+    await certificates.start()
+    numbers = {"certificates": len(certificates), "revocations": platform.known.revocations.number}
+    log.info("bundles are taken", name=platform.name, **numbers)
+    return Mesh(platform, certificates, hosts, gateway)
 
 
 def _heartbeats(node: Node, hosts: HostServer) -> HeartbeatWriter:

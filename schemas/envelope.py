@@ -41,6 +41,9 @@ OVERSIZED_FLAG = "a"
 """In `flags`: an attachment larger than the policy of the source gateway allows (`gateway.policy.attachments`, Q12)."""
 ROUTED = "routed"
 EVERYONE = "everyone"
+BUNDLE_WINDOW = 1 << 20
+"""By how much the sequence of a bundle may exceed its low-water mark, less one: recipients remember each sequence in
+between, in one bit (:mod:`gateway.shard.taken_bundles`)."""
 _SCOPES = {b"routed": ROUTED, b"everyone": EVERYONE}
 
 Headers = list[tuple[str, bytes]]
@@ -59,14 +62,18 @@ class Incarnation(NamedTuple):
 
 class BundleMark(NamedTuple):
     """Which bundle of its sender a message came in (:mod:`bundles.bundle`): `incarnation` of the sender's store and
-    `sequence` within it. `low_water`: below it no message of the sender to this destination is alive."""
+    `sequence` within it, which is less than :data:`BUNDLE_WINDOW` above `low_water`: below that no message of the
+    sender to this recipient is alive. The recipient is the agent in the destination if it `is_envelope`, and else the
+    platform, whatever the destination."""
 
     incarnation: int
     sequence: int
     low_water: int
+    is_envelope: bool = False
 
     def __str__(self) -> str:
-        return f"{self.incarnation}.{self.sequence}.{self.low_water}"
+        kind = ".e" if self.is_envelope else ""
+        return f"{self.incarnation}.{self.sequence}.{self.low_water}{kind}"
 
 
 class Meta(NamedTuple):
@@ -125,8 +132,13 @@ def _further(session: bytes, bundle: bytes | None = None) -> tuple[Incarnation |
         of = Incarnation(int(epoch), int(number))
     if bundle is None:
         return of, None
-    incarnation, sequence, low_water = bundle.split(b".")
-    return of, BundleMark(int(incarnation), int(sequence), int(low_water))
+    incarnation, sequence, low_water, *kind = bundle.split(b".")
+    if kind not in ([], [b"e"]):
+        raise ValueError(f"the kind of bundle {kind} is unknown")
+    mark = BundleMark(int(incarnation), int(sequence), int(low_water), bool(kind))
+    if not 0 <= mark.sequence - mark.low_water < BUNDLE_WINDOW:
+        raise ValueError(f"the sequence of a bundle is not within {BUNDLE_WINDOW} from its low-water mark")
+    return of, mark
 
 
 class Instruction(NamedTuple):

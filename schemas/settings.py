@@ -322,7 +322,7 @@ def _broken_rules(settings: Settings) -> Iterator[str]:
         lambda: check_maintain(settings.maintain, settings.ledger.message_window_days),
         lambda: _check_bearers(gateway),
         lambda: check_members(gateway.cluster, gateway.advertise),
-        lambda: check_mesh(gateway.mesh),
+        lambda: check_mesh(gateway.mesh, gateway.limits.packet_bytes),
         lambda: check_enrolment(gateway.enrolment),
         lambda: check_feeds(settings.feeds),
         lambda: check_access(gateway.host, gateway.tls, gateway.authentication),

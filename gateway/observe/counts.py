@@ -75,15 +75,18 @@ _PLAIN = {
     "bundles_duplicate": _Plain(
         "waystation_bundle_copies_dropped", "Copies of bundles that a shard had taken before, and dropped"
     ),
-    "bundles_not_remembered": _Plain(
-        "waystation_bundles_not_remembered",
-        "Bundles not delivered because a shard remembers as many destinations or bundles as gateway.mesh allows",
-    ),
     "mesh_reports_refused": _Plain(
         "waystation_mesh_reports_refused", "Reports of taken bundles that Kafka refused; each is made again"
     ),
     "mesh_certificates_refused": _Plain(
         "waystation_mesh_certificates_refused", "Certificates sent with bundles that the authority has not issued"
+    ),
+    "mesh_certificates_unwritten": _Plain(
+        "waystation_mesh_certificates_unwritten", "Learned certificates that Kafka refused; each is written again"
+    ),
+    "mesh_certificate_records_skipped": _Plain(
+        "waystation_mesh_certificate_records_skipped",
+        "Records on the topic mesh-certificates that are not valid, and were skipped",
     ),
     "waiting_bundles_given": _Plain(
         "waystation_waiting_bundles_given", "Bundles given to agents that carry them to devices that are away"

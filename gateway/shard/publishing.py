@@ -26,8 +26,11 @@ from schemas.session_log import WillRecord
 
 log = structlog.get_logger(__name__)
 
-_LIMITS = (KafkaError._QUEUE_FULL, KafkaError.MSG_SIZE_TOO_LARGE)
-"""Refusals that say how much, not what."""
+_REASONS = {
+    KafkaError._QUEUE_FULL: ReasonCode.QUOTA_EXCEEDED,
+    KafkaError.MSG_SIZE_TOO_LARGE: ReasonCode.PACKET_TOO_LARGE,
+}
+"""Kafka's refusals that say how much, not what."""
 
 
 def will_id(client: str, will: WillRecord) -> str:
@@ -198,8 +201,7 @@ class Publisher:
     def _one_stored(self, pending: _Pending, error: Any) -> None:
         pending.stores -= 1
         if error is not None:
-            exceeded = error.code() in _LIMITS
-            pending.reason = ReasonCode.QUOTA_EXCEEDED if exceeded else ReasonCode.UNSPECIFIED_ERROR
+            pending.reason = _REASONS.get(error.code(), ReasonCode.UNSPECIFIED_ERROR)
         if pending.stores:
             return
         if pending.reason is ReasonCode.SUCCESS:

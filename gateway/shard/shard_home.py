@@ -85,7 +85,7 @@ class ShardHome:
         self.number = number
         self.spool = spool
         mesh = node.settings.gateway.mesh
-        remembered = BundleLimits(mesh.destinations, mesh.originator_destinations, mesh.destination_bundles)
+        remembered = BundleLimits(mesh.sources, mesh.envelope_sources, mesh.remembered_s)
         self.state = Shard(number, remembered)
         self.sessions = self.state.sessions
         self.unsettled: set[Session] = set()

@@ -132,8 +132,8 @@ class ShardSpool:
         """The fingerprint and time of a keyed message; None to forget it."""
         self._batch.keyed[message_id] = known
 
-    def put_bundles(self, taken: dict[bytes, bytes]) -> None:
-        """What was taken of sources of bundles, by key."""
+    def put_bundles(self, taken: dict[bytes, bytes | None]) -> None:
+        """What was taken of sources of bundles, by key; None to forget one."""
         self._batch.bundles |= taken
 
     def forget(self, finished: list[FinishedMessage]) -> None:

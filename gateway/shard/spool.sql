@@ -78,6 +78,9 @@ SELECT id, print, at_ms FROM keyed ORDER BY at_ms, id;
 -- name: put_bundles
 INSERT OR REPLACE INTO bundles (key, value) VALUES (?, ?);
 
+-- name: delete_bundles
+DELETE FROM bundles WHERE key = ?;
+
 -- name: bundles
 SELECT value FROM bundles ORDER BY key;
 

@@ -10,7 +10,7 @@ The changelog is the topic `spool`: one partition a shard, compacted. A gateway'
 | `r/<row>`             | a row: one recipient of the message `mid`                         | delivered, or given up   |
 | `k/<message id>`      | a keyed message: fingerprint and time                             | forgotten                |
 | `f/<position>/<part>` | clients finished with the message at this position of `egress`    | nobody needs to know     |
-| `b/<key>`             | a source of bundles, and what was taken of it                     | never                    |
+| `b/<key>`             | a source of bundles, and what was taken of it                     | forgotten                |
 | `c`                   | :class:`Marker`: what is committed, and all positions             | never                    |
 
 A commit is several records, and its writer may die between any two of them. Therefore its last record is the marker.
@@ -181,7 +181,7 @@ class _Fold:
         self._deleted_rows: dict[int, None] = {}
         self._forgotten: dict[int, None] = {}
         self._keyed: dict[str, tuple[bytes, int] | None] = {}
-        self._bundles: dict[bytes, bytes] = {}
+        self._bundles: dict[bytes, bytes | None] = {}
         self._parts: dict[Part, list[str]] = {}
 
     def apply(self, key: bytes, value: bytes | None) -> None:
@@ -195,7 +195,7 @@ class _Fold:
             case b"k":
                 self._apply_keyed(key, rest, value)
             case b"b":
-                self._bundles[rest] = checked(key, value)
+                self._bundles[rest] = checked(key, value) if value is not None else None
             case b"f":
                 position, _, part = rest.partition(b"/")
                 place = _number(key, position), _number(key, part)

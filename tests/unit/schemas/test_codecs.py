@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from gateway.shard.messages import message_of
 from schemas import events, session_log
 from schemas.envelope import (
+    BUNDLE_WINDOW,
     EVERYONE,
     INGRESS_HEADERS,
     ROUTED,
@@ -34,7 +35,11 @@ metas = st.builds(
     accepted=number,
     seq=st.none() | st.integers(1, 65_535),
     session=st.none() | st.builds(Incarnation, number, number),
-    bundle=st.none() | st.builds(BundleMark, st.integers(0, 2**64 - 1), number, number),
+    bundle=st.none()
+    | st.builds(
+        lambda store, low, ahead, is_envelope: BundleMark(store, low + ahead, low, is_envelope),
+        *(st.integers(0, 2**64 - 1), number, st.integers(0, BUNDLE_WINDOW - 1), st.booleans()),
+    ),
 )
 instructions = st.builds(
     Instruction,
@@ -136,6 +141,9 @@ def test_a_malformed_instruction_is_a_record_error(raw: bytes) -> None:
         b"1;2;;;1;7;;1.2",
         b"1;2;;;1;7;;1.2.3.4",
         b"1;2;;;1;7;;1.2.3;4",
+        b"1;2;;;1;7;;1.2.3",
+        b"1;2;;;1;7;;1.2.1.f",
+        b"1;2;;;1;7;;1.1048577.1",
     ],
 )
 def test_examples_of_malformed_metas(raw: bytes) -> None:

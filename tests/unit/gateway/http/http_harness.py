@@ -21,6 +21,7 @@ from gateway.http.bundles_handler import Mesh
 from gateway.http.server import HttpServer
 from gateway.members.access_point import AccessPoint
 from gateway.members.table import MemberTable
+from gateway.mesh.certificate_topic import CertificateTopic
 from gateway.mesh.platform import Platform
 from schemas.settings import Settings
 from tests.unit.gateway.members.heartbeat_records import heartbeat
@@ -76,7 +77,12 @@ class HttpHarness(HomeHarness):
         mesh = None
         if gateway.mesh.enabled:
             self.platform = Platform(gateway.mesh, self.clock)
-            mesh = Mesh(self.platform, self.hosts, gateway)
+            certificates = CertificateTopic(
+                *(self.bus, self.topics.mesh_certificates, self.platform, gateway.mesh.certificates, self.clock),
+                *(self.node.counts, self.fatal.append),
+            )
+            await certificates.start()
+            mesh = Mesh(self.platform, certificates, self.hosts, gateway)
         self.enrolment = Enrolment(gateway.enrolment, time.time) if gateway.enrolment.enabled else None
         self.http = HttpServer(self.hosts, gateway, access_point, self.enrolment, mesh)
         self.ports = await self.http.open(ServerTls(gateway.tls) if gateway.tls.is_on else None)
