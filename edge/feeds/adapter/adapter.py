@@ -36,6 +36,8 @@ from feeds.registry_records import AdapterBeat, RegistryKey, Slot
 _log = logging.getLogger("waystation.feed")
 ADAPTERS_MAX: Final = 1_000
 FAREWELL_S: Final = 2.0
+COUNTS_S: Final = 60.0
+"""How often the log has what was written, malformed and dropped so far."""
 
 BeatState = Literal["waiting", "refused", "up", "source_lost", "ended", "gone"]
 MakeOutputs = Callable[[AdapterSettings], Sequence[Output]]
@@ -153,9 +155,13 @@ class Adapter:
     # -- beats ---------------------------------------------------------------------------------------------------------
 
     async def _beat_on(self) -> None:
-        last = self._now()
+        last = said_at = self._now()
+        said = str(self._counts)
         while True:
             now = self._now()
+            if now - said_at >= COUNTS_S and said != str(self._counts):
+                said_at, said = now, str(self._counts)
+                _log.info("so far: %s", said)
             if now - last > self._settings.feed.timeout_s and self._holding.has_standby(now):
                 _log.warning(
                     "this process stood still for %.1f s: others may have its slot, so it begins anew", now - last

@@ -32,6 +32,10 @@ class Counts:
         self.datagrams_lost = 0
         """Datagrams that the kernel dropped, because they were not read in time."""
 
+    def __str__(self) -> str:
+        """For a log line."""
+        return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in vars(self).items())
+
 
 class Composer:
     """`log`: what the feed's log had at the start; `repeated`: what the source brings again."""

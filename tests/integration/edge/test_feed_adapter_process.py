@@ -62,7 +62,7 @@ def test_killed_again_and_again_its_log_is_complete(
     more = "[limits]\nbatch_messages=50\n[state]\nevery_s=0.05"
     adapter = AdapterProcess(tmp_path, broker.bootstrap, unique_prefix, "a", "active", file.source, more)
     with ended(adapter):
-        for _ in range(draw.times(3, 12)):
+        for _ in range(draw.times(2, 12)):
             adapter.start()
             file.grow(2_000)
             least = len(reader.numbers("active")) + draws.randrange(1, 1_500)
