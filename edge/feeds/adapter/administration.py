@@ -150,7 +150,7 @@ class Administration:
             return steps
         for name, item in list(self._items.items()):
             if item.result is not None or item.is_ending:
-                self._keep_word(item, now, steps)
+                self._keep_word(item, view, now, steps)
                 self._remove_old(name, item, view, now, steps)
             elif item.announcement is None:
                 if view.is_acting and item.request is not None and item.asked < 0:
@@ -322,13 +322,18 @@ class Administration:
         item.is_ending = True
         steps.writes.append((RegistryKey("result", self._feed, name), result))
 
-    def _keep_word(self, item: Item, now: float, steps: Steps) -> None:
-        """The active may be done before the backup, which has accepted, is at that point."""
+    def _keep_word(self, item: Item, view: View, now: float, steps: Steps) -> None:
+        """The active may be done before the backup, which has accepted, is at that point. And what it had sent may have
+        been lost with its process."""
         if item.result is not None and item.result.outcome in ("cancelled", "refused"):
             self._unschedule(item)
             return
         found = item.announcement
-        if found is not None and item.verdict is Verdict.ACCEPTED and item.sent != found.attempt:
+        if found is None or item.sent == found.attempt or item.is_ending:
+            return
+        slot = view.slot_of(found.adapter)
+        is_alone = view.is_acting and (slot is None or not view.is_other_held)
+        if item.verdict is Verdict.ACCEPTED or slot == view.slot or is_alone:
             self._schedule(item, found, now, steps)
 
     def _remove_old(self, name: str, item: Item, view: View, now: float, steps: Steps) -> None:

@@ -31,7 +31,7 @@ def _adapter_class() -> "Callable[[AdapterSettings], Adapter]":
     try:
         from edge.feeds.adapter.adapter import Adapter
     except ModuleNotFoundError as error:
-        if error.name != "kafka":
+        if (error.name or "").partition(".")[0] != "kafka":
             raise
         raise MissingPackage(
             "a feed adapter needs the package kafka-python: pip install 'waystation-edge[kafka]'"

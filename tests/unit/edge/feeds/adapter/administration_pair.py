@@ -42,9 +42,11 @@ class Side:
     def __post_init__(self) -> None:
         self.start()
 
-    def start(self) -> None:
-        """A new process: it reads the topic from its beginning, and its slot's log."""
+    def start(self, lost: int = 0) -> None:
+        """A new process: it reads the topic from its beginning, and its slot's log, which lacks the `lost` last records
+        that the earlier process had sent."""
         self.boot += 1
+        del self.log[len(self.log) - min(lost, len(self.log)) :]
         self.administration = Administration(FEED, self.name, self.boot, self.settings, KEEP_S)
         self.read, self.unsent = 0, []
         self.last = {STREAM: max([number for number, part, _ in self.log if not part], default=0)}
@@ -55,6 +57,12 @@ class Side:
         for key, record in self.topic[self.read : self.read + count]:
             self.administration.apply(key, record, self.now)
         self.read = min(len(self.topic), self.read + count)
+
+    def work(self) -> None:
+        """It reads all there is, and says what follows."""
+        self.receive(len(self.topic))
+        self.step()
+        self.say()
 
     def step(self) -> None:
         steps = self.administration.step(self.view(), self.now)
@@ -117,9 +125,7 @@ class Pair:
         for _ in range(40):
             for side in self.sides:
                 side.now += 1.0
-                side.receive(len(self.topic))
-                side.step()
-                side.say()
+                side.work()
                 side.advance()
 
     def places(self) -> dict[Place, set[bytes]]:

@@ -21,7 +21,7 @@ ACTIONS = [
     "ghost",
     "misjudge",
 ]
-CALM = ["advance", "receive", "step", "say", "request", "switch"]
+CALM = ["advance", "work", "work", "request", "receive", "step", "say", "switch"]
 
 
 def run(pair: Pair, actions: list[tuple[str, int, int]]) -> None:
@@ -35,6 +35,8 @@ def run(pair: Pair, actions: list[tuple[str, int, int]]) -> None:
                     side.advance()
             case "receive":
                 side.receive(number)
+            case "work":
+                side.work()
             case "step":
                 side.step()
             case "say":
@@ -44,10 +46,10 @@ def run(pair: Pair, actions: list[tuple[str, int, int]]) -> None:
             case "switch":
                 pair.preferred = "backup" if pair.preferred == "active" else "active"
             case "crash":
-                side.start()
+                side.start(number)
             case "crash and say later":
                 ghosts[which] = list(side.unsent)
-                side.start()
+                side.start(number)
             case "ghost":  # what a process that is gone had said reaches the topic now
                 pair.topic += ghosts[which]  # type: ignore[arg-type]
                 ghosts[which] = []
@@ -172,3 +174,105 @@ def test_what_is_asked_of_an_unknown_stream_is_refused_and_removed_later() -> No
     active.receive(9)
     active.step()
     assert not active.unsent
+
+
+def test_a_place_that_both_announce_is_the_first_ones() -> None:
+    """A switch while announcements are on their way: both adapters announce at the same place (S4)."""
+    pair = calm_pair()
+    one, other = pair.sides
+    for number, side in enumerate((one, other)):
+        pair.preferred = side.slot
+        pair.request()
+        side.read += number  # the second one has not read the first request
+        side.receive(1)
+        side.step()
+    assert len({(found.after, found.part) for side in pair.sides for _, found in side.unsent}) == 1  # type: ignore[union-attr]
+    for side in pair.sides:
+        side.say()
+    for side in pair.sides:
+        for _ in range(6):  # to beyond the place, before the answers come
+            side.receive(4)
+            side.step()
+            side.advance()
+    pair.settle()
+    assert all(len(found) == 1 for found in pair.places().values())
+    assert {results[-1].outcome for results in pair.results().values()} <= {"both", "alone"}
+    assert {payload for found in pair.places().values() for payload in found} == {b"1", b"2"}
+
+
+@pytest.mark.parametrize("is_late", [True, False])
+def test_what_a_dead_process_has_announced_comes_late(is_late: bool) -> None:
+    """Of two announcements of one request the first on the topic counts, for both adapters (S4)."""
+    pair = calm_pair()
+    active = pair.sides[0]
+    pair.request()
+    active.receive(1)
+    active.step()
+    ghost = list(active.unsent)
+    active.advance()
+    active.start()
+    active.step()
+    ours = list(active.unsent)
+    assert ghost[0][1] != ours[0][1], "at another place"
+    pair.topic += [*ours, *ghost] if is_late else [*ghost, *ours]
+    active.unsent = []
+    pair.settle()
+    (place,) = pair.places()
+    assert place == ((4, 1) if is_late else (3, 1))
+    assert [found[-1].outcome for found in pair.results().values()] == ["both"]
+
+
+def test_the_first_answer_binds() -> None:
+    """A backup refuses and dies, and what it had sent is lost; its successor accepts; the refusal was first (S4)."""
+    pair = calm_pair(OnRefusal.CANCEL)
+    active, backup = pair.sides
+    active.other_last = lambda: 0
+    for _ in range(5):
+        backup.advance()
+    pair.request()
+    active.work()
+    backup.receive(9)
+    backup.step()
+    refusal = list(backup.unsent)
+    backup.start(lost=5)
+    backup.step()
+    pair.topic += [*refusal, *backup.unsent]
+    backup.unsent = []
+    pair.settle()
+    assert [found[-1].outcome for found in pair.results().values()] == ["cancelled"]
+    assert not pair.places()
+
+
+def test_what_was_sent_and_lost_is_sent_again() -> None:
+    """A result may be on the topic before Kafka has the message itself (S4)."""
+    pair = calm_pair()
+    pair.sides[0].thinks_other_is_there = False
+    active = pair.sides[0]
+    pair.request()
+    for _ in range(4):
+        active.work()
+        active.advance()
+    active.work()
+    assert pair.places()
+    active.start(lost=3)
+    assert not pair.places()
+    pair.settle()
+    assert pair.places() == {(3, 1): {b"1"}}
+
+
+def test_the_backup_sends_what_it_accepted_after_the_active_is_done() -> None:
+    """It reads answer and result at once, far behind (S4)."""
+    pair = calm_pair()
+    active, backup = pair.sides
+    pair.request()
+    active.work()
+    backup.work()
+    for _ in range(5):
+        active.work()
+        active.advance()
+    active.work()
+    assert [found[-1].outcome for found in pair.results().values()] == ["both"]
+    for _ in range(5):
+        backup.work()
+        backup.advance()
+    assert [(number, part) for number, part, _ in backup.log] == [(1, 0), (2, 0), (3, 0), (3, 1), (4, 0), (5, 0)]
