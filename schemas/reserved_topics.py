@@ -1,5 +1,6 @@
-"""Topics to which only the platform publishes: `$SYS/…` of each gateway, and `$presence/…`."""
+"""Topics to which only the platform publishes: `$SYS/…` and `$feeds/…` of each gateway, and `$presence/…`."""
 
+from schemas.feed_api import FEEDS_ROOT
 from schemas.presence_topics import is_presence
 
 SYSTEM_ROOT = "$SYS"
@@ -10,6 +11,13 @@ def is_system(topic: str) -> bool:
     return topic.startswith(SYSTEM_ROOT) and topic[len(SYSTEM_ROOT) :][:1] in ("", "/")
 
 
+def is_local(topic: str) -> bool:
+    """Whether a topic name or filter speaks of `$SYS` or `$feeds`: each gateway publishes there to its own clients,
+    without Kafka and the routers."""
+    return is_system(topic) or (topic.startswith(FEEDS_ROOT) and topic[len(FEEDS_ROOT) :][:1] in ("", "/"))
+
+
 def is_reserved(topic: str) -> bool:
-    """Whether only the platform publishes there: to `$SYS` the gateway itself, to `$presence` the ledger."""
-    return is_system(topic) or is_presence(topic)
+    """Whether only the platform publishes there: to `$SYS` and `$feeds` the gateway itself, to `$presence` the
+    ledger."""
+    return is_local(topic) or is_presence(topic)

@@ -19,12 +19,19 @@ def commands() -> typer.Typer:
     return app
 
 
-def feed() -> None:
-    """Redundant feeds: two adapters follow the same source and publish it twice, so that one may fail.
+def names() -> set[str]:
+    """Of the commands here; the platform, if it is installed, adds others to the group."""
+    known = commands().registered_commands
+    return {command.name or command.callback.__name__ for command in known if command.callback is not None}
 
-    waystation feed adapter --example > adapter.toml
-    waystation feed adapter --config adapter.toml
-    source | waystation feed sequence --state numbers.json | tee >(nc host-a 5000) | nc host-b 5000
+
+def feed() -> None:
+    """Redundant feeds: two adapters follow the same source and publish it twice, so that one may fail. If the platform
+    is installed, also their administration and their logs.
+
+        waystation feed adapter --example > adapter.toml
+        waystation feed adapter --config adapter.toml
+        source | waystation feed sequence --state numbers.json | tee >(nc host-a 5000) | nc host-b 5000
     """
 
 

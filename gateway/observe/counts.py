@@ -112,6 +112,29 @@ _PLAIN = {
     "members_forgotten": _Plain(
         "waystation_members_forgotten", "Gateways forgotten because there are more than cluster.members"
     ),
+    "feed_records_skipped": _Plain(
+        "waystation_feed_records_skipped", "Records on the topic feeds that are not valid, and were skipped"
+    ),
+    "feed_records_refused": _Plain("waystation_feed_records_refused", "Records for the topic feeds that Kafka refused"),
+    "feed_records_removed": _Plain(
+        "waystation_feed_records_removed",
+        "Records of lapsed subscribers and old requests that this gateway has removed from the topic feeds",
+    ),
+    "feed_entries_forgotten": _Plain(
+        "waystation_feed_entries_forgotten",
+        "Adapters, subscribers and requests of feeds forgotten because there are more than [feeds] allows",
+    ),
+    "feed_switches": _Plain(
+        "waystation_feed_switches", "Switches of the active stream of a feed that count, read by this gateway"
+    ),
+    "feed_switches_lost": _Plain(
+        "waystation_feed_switches_lost",
+        "Assignments read by this gateway that do not count: another one was first, or this one was repeated",
+    ),
+    "feed_assignments_repeated": _Plain(
+        "waystation_feed_assignments_repeated",
+        "Assignments written again by this gateway, because one that does not count was behind them on the topic",
+    ),
     "quarantined": _Plain("waystation_records_quarantined", "Records that the gateway could not read"),
 }
 

@@ -22,7 +22,7 @@ from mqtt.codes import ReasonCode
 from mqtt.packets import Subscribe, Subscription
 from mqtt.topics import split_shared
 from schemas.identity import INBOX_MARK, inbox_of
-from schemas.reserved_topics import is_system
+from schemas.reserved_topics import is_local
 from schemas.session_log import SubscriptionRecord
 
 _RETAINED_FENCE_S = 30.0
@@ -153,7 +153,7 @@ class Subscriber:
     def _verdict(self, session: Session, wanted: Subscription, known: Mapping[str, int]) -> ReasonCode:
         limits = self._node.settings.gateway.limits
         shared = split_shared(wanted.filter)
-        if shared is not None and (shared[1].startswith(INBOX_MARK) or is_system(shared[1])):
+        if shared is not None and (shared[1].startswith(INBOX_MARK) or is_local(shared[1])):
             return ReasonCode.NOT_AUTHORIZED
         if wanted.filter.startswith(INBOX_MARK) and wanted.filter != inbox_of(session.client):
             return ReasonCode.NOT_AUTHORIZED
@@ -174,7 +174,7 @@ class Subscriber:
             effective_ms, start = old.record.effective_ms, old.record.ingress_from
         elif wanted.filter.startswith(INBOX_MARK):
             return  # a client's inbox is its own without asking
-        elif is_system(wanted.filter):
+        elif is_local(wanted.filter):
             effective_ms, start = 0, {}  # local: no route, nothing on `ingress`
         else:
             effective_ms, start = await self._routes.use(wanted.filter)
@@ -200,7 +200,7 @@ class Subscriber:
         """Offers what is retained, a message for each filter: either what a crash must not lose (`kept`), or the rest;
         whether there was any. Others have their turns meanwhile."""
         identifiers, found = () if identifier is None else (identifier,), False
-        for topic_filter in filter(is_system, wanted) if not kept else ():
+        for topic_filter in filter(is_local, wanted) if not kept else ():
             for message in self._node.system.matching(topic_filter):
                 send_system(session, message, True, identifiers)
         async for topic_filter, message in self._node.retained.matching(wanted):
