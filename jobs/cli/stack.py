@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -40,6 +41,10 @@ def up(
     free_ports: Annotated[
         bool, typer.Option("--free-ports", help="Pick free ports, and use the same ones for this data directory again.")
     ] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PART", help="Start only this part, and those that it needs; repeatable."),
+    ] = None,
 ) -> None:
     """Start the local stack: a Kafka broker, the Spark routers and ledger, and a gateway for MQTT and HTTP.
 
@@ -49,15 +54,16 @@ def up(
         waystation up                                 MQTT on 127.0.0.1:1883
         waystation up --detach                        runs in the background until `waystation down`
         waystation --data /tmp/two up --free-ports    a second stack
+        waystation up --only gateway                  no Spark: sessions and feeds, but no message is routed
     """
     options = shared(context)
     if detach:
-        _up_detached(options, free_ports)
+        _up_detached(options, free_ports, only or [])
         return
     stopping = threading.Event()
     set_on_signals(stopping, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     terminal = output()
-    plan = Plan(options.settings(), options.configuration, options.data(), free_ports)
+    plan = Plan(options.settings(), options.configuration, options.data(), free_ports, frozenset(only or ()))
     terminal.print(f"starting the local stack in {plan.data}", markup=False)
     console, me = _console(terminal, options), Identity.of(os.getpid())
     stop_timeout_s = plan.settings.stack.stop_timeout_s
@@ -127,7 +133,7 @@ def _show_addresses(terminal: Terminal, options: Shared, state: StackState) -> N
         terminal.print(line, markup=False)
 
 
-def _up_detached(options: Shared, free_ports: bool) -> None:
+def _up_detached(options: Shared, free_ports: bool, only: Sequence[str]) -> None:
     """Start `up` in the background, show its output until it is ready, and leave it running."""
     data = options.data()
     log = data / "logs" / "up.log"
@@ -135,7 +141,7 @@ def _up_detached(options: Shared, free_ports: bool) -> None:
     command = [sys.executable, "-m", "jobs.cli.main", "--data", str(data)]
     for overlay in options.overlays:
         command += ["--conf", str(overlay.absolute())]
-    command += ["up", *(["--free-ports"] if free_ports else [])]
+    command += ["up", *(["--free-ports"] if free_ports else []), *(f"--only={part}" for part in only)]
     log.write_bytes(b"")
     with log.open("ab") as written:  # appends, so that the log can be rotated
         child = subprocess.Popen(

@@ -1,7 +1,7 @@
 """Progress of the demos while they run: a table that changes on a terminal, otherwise a line now and then."""
 
 from collections.abc import Callable, Mapping
-from datetime import datetime
+from datetime import datetime, tzinfo
 
 from rich.live import Live
 from rich.table import Table
@@ -14,10 +14,17 @@ LINE_EVERY_S = 10.0
 
 
 class Progress:
-    """`figures`: what is shown beside the time, by heading."""
+    """`figures`: what is shown beside the time, by heading; `place`, `zone`: whose time."""
 
-    def __init__(self, console: Terminal, figures: Callable[[], Mapping[str, str]], clock: Callable[[], float]) -> None:
-        self._figures = figures
+    def __init__(
+        self,
+        console: Terminal,
+        figures: Callable[[], Mapping[str, str]],
+        clock: Callable[[], float],
+        place: str = "New York",
+        zone: tzinfo = HOME_ZONE,
+    ) -> None:
+        self._figures, self._place, self._zone = figures, place, zone
         self._clock = clock
         self._console = console
         self._live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
@@ -40,7 +47,7 @@ class Progress:
         if self._clock() < self._next:
             return
         self._next = self._clock() + self._every_s
-        figures = {"New York": f"{at.astimezone(HOME_ZONE):%a %H:%M}", **self._figures()}
+        figures = {self._place: f"{at.astimezone(self._zone):%a %H:%M}", **self._figures()}
         if self._live:
             table = Table(*figures, title=self.act, title_justify="left")
             table.add_row(*figures.values())

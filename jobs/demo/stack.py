@@ -67,12 +67,14 @@ def running(
     stop_timeout_s: float,
     keep: Callable[[], bool],
     say: Callable[[str], None],
+    only: Sequence[str] = (),
 ) -> Iterator[StackState]:
-    """A stack in `data`. It is stopped at the end, whatever happens, unless `keep()` says to leave it running.
+    """A stack in `data`. It is stopped at the end, whatever happens, unless `keep()` says to leave it running. `only`:
+    its parts, with those that they need; empty: all.
 
     The output of `up` goes to `say`, line by line. Raises StackError, with the reason, if it does not start.
     """
-    starting = _Starting(data, overlays, environ)
+    starting = _Starting(data, overlays, environ, only)
     try:
         starting.wait(say)
         yield running_state(data)
@@ -93,12 +95,14 @@ def stop(data: Path, stop_timeout_s: float) -> None:
 class _Starting:
     """A starting `waystation up --detach`."""
 
-    def __init__(self, data: Path, overlays: Sequence[Path], environ: Mapping[str, str]) -> None:
+    def __init__(
+        self, data: Path, overlays: Sequence[Path], environ: Mapping[str, str], only: Sequence[str] = ()
+    ) -> None:
         command = [sys.executable, "-m", "jobs.cli.main", "--data", str(data)]
         for overlay in (demo_overlay(), *overlays):
             command += ["--conf", str(overlay.absolute())]
         self._child = subprocess.Popen(
-            [*command, "up", "--detach", "--free-ports"],
+            [*command, "up", "--detach", "--free-ports", *(f"--only={part}" for part in only)],
             env={**environ, "PYTHONUNBUFFERED": "1"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -4,7 +4,7 @@ stop."""
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -27,12 +27,14 @@ DETACHED_MARGIN_S = 30.0
 
 
 class Plan(NamedTuple):
-    """The arguments of `up`. `configuration`: the files, in order; `data`: absolute."""
+    """The arguments of `up`. `configuration`: the files, in order; `data`: absolute; `only`: the parts to start, by name;
+    empty: all."""
 
     settings: Settings
     configuration: list[Path]
     data: Path
     free_ports: bool
+    only: frozenset[str] = frozenset()
 
 
 class Console(NamedTuple):
@@ -92,6 +94,22 @@ def stop(data: Path, stop_timeout_s: float) -> bool:
     return True
 
 
+def selected(parts: Sequence[Part], only: Collection[str]) -> list[Part]:
+    """Those of the parts that are in `only`, and those that they start after; all if it is empty. Raises StackError for
+    an unknown name."""
+    by_name = {part.name: part for part in parts}
+    unknown = sorted(set(only) - by_name.keys())
+    if unknown:
+        raise StackError(f"there is no part {', '.join(unknown)}: the parts are {', '.join(by_name)}")
+    wanted, open_ends = set(), list(only or by_name)
+    while open_ends:
+        name = open_ends.pop()
+        if name not in wanted:
+            wanted.add(name)
+            open_ends += by_name[name].after
+    return [part for part in parts if part.name in wanted]
+
+
 def local_supervisor(plan: Plan, environ: Mapping[str, str], console: Console, me: Identity) -> Supervisor:
     """The supervisor of the local stack. Raises JavaError, JarsError, PortTaken, StackError."""
     settings, data = plan.settings, plan.data
@@ -111,10 +129,14 @@ def local_supervisor(plan: Plan, environ: Mapping[str, str], console: Console, m
         generations.record(data, roles, generations.generation_of(data, roles))
         generations.prune(data, roles)
     # The backup first: if the new version fails, it fails where it matters least.
-    replaceable = [RouterPart(name, roles, partial(make, name, roles)) for name, roles in routers(settings).items()]
+    replaceable = [
+        RouterPart(name, roles, partial(make, name, roles))
+        for name, roles in routers(settings).items()
+        if not plan.only or name in plan.only
+    ]
     return Supervisor(
         data,
-        local_parts(settings, data, spec, broker_argv, [sys.executable], env),
+        selected(local_parts(settings, data, spec, broker_argv, [sys.executable], env), plan.only),
         Limits(
             settings.stack.start_timeout_s,
             settings.stack.stop_timeout_s,

@@ -29,7 +29,7 @@ def written_ledger(spark: "SparkSession", tmp_path_factory: pytest.TempPathFacto
     client that stays, and one of which nobody said how its connection ended; a message of the mesh; six copies of
     a redundant feed; one record of quarantine; one result of quality."""
     from feeds.message import Feed, FeedMessage
-    from harness.feed_receivers import ReceivedCopy
+    from jobs.demo.feed_receivers import ReceivedCopy
     from jobs.quality.judging import Measured
     from jobs.quality.results import Result, ResultsTable, Run
     from pipelines.ledger import history

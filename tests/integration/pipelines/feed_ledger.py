@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from feeds.message import Feed, encode, partition_of
 from feeds.passed import PassedRecord
 from feeds.passed import encode as encode_passed
-from harness.feed_receivers import ReceivedCopy
+from jobs.demo.feed_receivers import ReceivedCopy
 from jobs.query.ledger_reader import LedgerReader
 from pipelines.feeds.comparison import FeedComparison, Reporter
 from pipelines.feeds.copies import copies

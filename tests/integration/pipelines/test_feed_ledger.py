@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from feeds.message import FEEDS, Feed, stream_id
-from harness.feed_receivers import (
+from jobs.demo.feed_receivers import (
     Loss,
     Received,
     Receiver,

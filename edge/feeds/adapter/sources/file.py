@@ -23,7 +23,7 @@ from edge.feeds.source import Found
 
 _log = logging.getLogger("waystation.feed")
 READ_BYTES: Final = 65_536
-LOOK_S: Final = 0.2
+LOOK_S: Final = 0.02
 """How often a file that is followed is looked at."""
 
 

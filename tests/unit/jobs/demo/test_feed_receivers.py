@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from feeds.message import Feed, stream_id
-from harness.feed_receivers import BURSTS, Loss, Receiver, in_order, numbered, ranges, receive, truth_of
+from jobs.demo.feed_receivers import BURSTS, Loss, Receiver, in_order, numbered, ranges, receive, truth_of
 
 STREAMS = stream_id("a", 0), stream_id("b", 3)
 HARSH = Receiver(Loss(0.1, 0.5), 7_000, 900, 0.1, 3_500, 0.1, 5_000, 0.1, 12_345)
