@@ -57,6 +57,8 @@ class FeedAccount:
 
     def deliver(self, number: int, payload: bytes, *, is_late: bool, latency_ms: float) -> None:
         """The subscriber was given a message."""
+        if number not in self._delivered and number in self._payloads and number not in self._lost_by_both:
+            self._due -= 1
         self._delivered[number] += 1
         if self._payloads.get(number) != payload:
             self._altered += 1
@@ -75,7 +77,7 @@ class FeedAccount:
 
     def is_complete(self) -> bool:
         """Whether all that is due has come or been reported."""
-        return len(self._delivered) >= self._due and self._lost_by_both <= self._reported
+        return not self._due and self._lost_by_both <= self._reported
 
     @property
     def delivered(self) -> int:

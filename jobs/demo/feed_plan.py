@@ -5,8 +5,10 @@ Times are those of the replay, in µs or seconds since its beginning.
 """
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime, time
 from random import Random
 from typing import Final, NamedTuple
+from zoneinfo import ZoneInfo
 
 import msgspec
 
@@ -16,6 +18,7 @@ from jobs.demo.errors import DemoError
 from jobs.demo.feed_receivers import BURSTS, Received, ReceivedCopy, Receiver, SourceMessage, Truth, receive, truth_of
 
 SOURCE: Final = "mode-s"
+PARIS: Final = ZoneInfo("Europe/Paris")
 WAYS: Final = {
     Feed.ACTIVE: Receiver(loss=BURSTS, lag_us=2_000, jitter_us=3_000, reordered=0.002, reordered_us=40_000),
     Feed.BACKUP: Receiver(loss=BURSTS, lag_us=6_000, jitter_us=6_000, reordered=0.002, reordered_us=40_000),
@@ -57,13 +60,24 @@ class _Line(msgspec.Struct):
     timestamp: float
 
 
-def plan_feeds(lines: Sequence[bytes], seed: int, speed: float) -> FeedPlan:
+def plan_feeds(lines: Sequence[bytes], seed: int, speed: float, until: time | None = None) -> FeedPlan:
     """`lines`: the recording as `waystation feed sequence` has numbered it, without line ends. Its first line is number
-    1, and both ways have the last one, as nobody could tell that a last one is missing. Raises DemoError."""
+    1, and both ways have the last one, as nobody could tell that a last one is missing. `until`: only what was sent
+    before this time in Paris. Raises DemoError."""
     numbered = [_numbered(line) for line in lines]
+    begin_us = numbered[0].at_us if numbered else 0
+    if until is not None:
+        end_us = datetime.combine(datetime.fromtimestamp(begin_us / 1e6, PARIS), until, PARIS).timestamp() * 1e6
+        numbered = [one for one in numbered if one.at_us < end_us]
     if len(numbered) < 2:
-        raise DemoError("a recording of less than two messages cannot be replayed")
-    begin_us = numbered[0].at_us
+        raise DemoError(
+            "less than two messages cannot be replayed"
+            + (
+                f": choose a time after {datetime.fromtimestamp(begin_us / 1e6, PARIS):%H:%M} for --until"
+                if until
+                else ""
+            )
+        )
     source, latest_us = [], 0
     for one in numbered:
         latest_us = max(latest_us, round((one.at_us - begin_us) / speed))

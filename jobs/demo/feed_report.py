@@ -61,11 +61,8 @@ def show_result(console: Terminal, found: Mapping[str, Any]) -> None:
         ("adapters killed", found["kills"]),
         ("  seen dead, alive again, switched", ", ".join(str(one) for one in found["switches"].values())),
         ("subscriber restarted", found["restarts"]),
-        ("ms from reading to delivery: median, p99, longest", _latency(found)),
-        (
-            "seconds: start, replay, settle",
-            ", ".join(f"{found[name]:.0f}" for name in ("up_s", "replay_s", "settle_s")),
-        ),
+        ("ms from reading to delivery: median, p99, longest", _numbers(found, 1, "p50_ms", "p99_ms", "longest_ms")),
+        ("seconds: start, replay, settle", _numbers(found, 0, "up_s", "replay_s", "settle_s")),
     ]
     cells = [(label, cell(str(value))) for label, value in rows]
     title = f"A flight on two ways, at {found['speed']:g} times its speed (seed {found['seed']})"
@@ -79,7 +76,5 @@ def _gaps(found: Mapping[str, Any], slot: str) -> str:
     return f"{found['gaps'][slot]} ({found['sent'] - found['received'][slot]} messages)"
 
 
-def _latency(found: Mapping[str, Any]) -> str:
-    return ", ".join(
-        "–" if found[name] is None else f"{found[name]:.1f}" for name in ("p50_ms", "p99_ms", "longest_ms")
-    )
+def _numbers(found: Mapping[str, Any], digits: int, *names: str) -> str:
+    return ", ".join("–" if found[name] is None else f"{found[name]:.{digits}f}" for name in names)

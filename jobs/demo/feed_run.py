@@ -6,14 +6,14 @@ import time
 import urllib.error
 import urllib.request
 from datetime import UTC, datetime, timedelta
+from datetime import time as clock_time
 from typing import Final
-from zoneinfo import ZoneInfo
 
 from jobs.demo import feed_report
 from jobs.demo.errors import DemoError
 from jobs.demo.feed_account import FeedAccount
 from jobs.demo.feed_day import FeedDay
-from jobs.demo.feed_plan import FeedPlan, plan_feeds
+from jobs.demo.feed_plan import PARIS, FeedPlan, plan_feeds
 from jobs.demo.feed_processes import FEED, Adapters, FeedFiles, adapters_running
 from jobs.demo.feed_sample import FRAMES, sample
 from jobs.demo.progress import Progress
@@ -22,13 +22,14 @@ from jobs.demo.stack import make_room, running
 from jobs.output import Terminal
 from jobs.stack.state import StackState
 
-SPEED: Final = 80.0
-SPEED_MOST: Final = 240.0
-"""3,000 messages a second: beyond that, one subscriber on a small machine falls behind."""
+SPEED: Final = 40.0
+UNTIL: Final = clock_time(9, 23)
+"""In Paris: the first half, in a minute."""
+SPEED_MOST: Final = 200.0
+"""2,400 messages a second: beyond that, one subscriber on a small machine falls behind."""
 PARTS: Final = ("gateway",)
 """With the broker. There is no Spark: nothing is routed, and subscribers read from Kafka."""
 EPOCH: Final = 1
-PARIS: Final = ZoneInfo("Europe/Paris")
 ASK_S: Final = 2.0
 
 
@@ -48,11 +49,11 @@ def run(request: Request, seed: int, prefix: str, console: Terminal) -> Result:
     lines = files.number(recording, EPOCH, request.environ)
     if len(lines) != FRAMES:
         raise DemoError(f"the sequencer has numbered {len(lines)} lines of {FRAMES}: read {recording}")
-    plan = plan_feeds(lines, seed, request.speed)
+    plan = plan_feeds(lines, seed, request.speed, request.until or UNTIL)
     account = FeedAccount(plan.payloads, plan.truth)
     console.print(
-        f"{len(lines)} Mode S frames of a flight from Paris to Toulouse, numbered, on two ways that lose 1 % each, in "
-        f"{plan.seconds:.0f} s; adapters are killed {len(plan.outages)} times (seed {seed})"
+        f"{len(plan.payloads)} of {len(lines)} Mode S frames of a flight from Paris to Toulouse, numbered, on two ways "
+        f"that lose 1 % each, in {plan.seconds:.0f} s; adapters are killed {len(plan.outages)} times (seed {seed})"
     )
     console.print("starting the demo's stack: a broker and a gateway")
     finished = False

@@ -27,8 +27,8 @@ DETACHED_MARGIN_S = 30.0
 
 
 class Plan(NamedTuple):
-    """The arguments of `up`. `configuration`: the files, in order; `data`: absolute; `only`: the parts to start, by name;
-    empty: all."""
+    """The arguments of `up`. `configuration`: the files, in order; `data`: absolute; `only`: the parts to start, by
+    name, with those that they need; empty: all."""
 
     settings: Settings
     configuration: list[Path]
