@@ -43,7 +43,8 @@ class PartitionFences:
         return list(self._unmended)
 
     def read_fence(self, epoch: int) -> bool:
-        """A fence; False if a higher one stands before it, so that it has no effect."""
+        """A fence; False if one of the same or a higher epoch stands before it, so that it has no effect. A new owner
+        whose own fence has none must claim again: it cannot be told from whoever wrote the earlier one."""
         self._fences.add(epoch)
         if epoch <= self._epoch:
             return False

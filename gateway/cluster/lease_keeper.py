@@ -111,6 +111,10 @@ class LeaseKeeper:
                 state.fence = max(state.fence, epoch)
             case m.Fenced(shard, epoch):
                 yield from self._fenced(shard, epoch, now)
+            case m.Outranked(shard, epoch):
+                state = self._shards[shard]
+                if state.owned == epoch and state.phase == "starting" and state.pending is None:
+                    yield from self._claim(shard, now)
             case m.Frozen(shard, epoch):
                 yield from self._frozen(shard, epoch)
             case m.StandbyReady(shard, name):

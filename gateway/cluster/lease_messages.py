@@ -37,6 +37,14 @@ class Fenced(NamedTuple):
     epoch: int
 
 
+class Outranked(NamedTuple):
+    """This gateway's home of a shard has read up to its own fence, and a fence of this epoch or a higher one stands
+    before it: `leases` has been lost, or a claimant did not know of it. The shard needs a higher epoch."""
+
+    shard: int
+    epoch: int
+
+
 class Frozen(NamedTuple):
     """This gateway's home of a shard has stopped, and its last positions are read back."""
 
@@ -78,7 +86,7 @@ class Tick(NamedTuple):
 
 
 LeaseEvent = (
-    LeaseRead | CaughtUp | FenceRead | Fenced | Frozen | StandbyReady | MoveTo | Drain | WriteFailed | Verified | Tick
+    LeaseRead | CaughtUp | FenceRead | Fenced | Outranked | Frozen | StandbyReady | MoveTo | Drain | WriteFailed | Verified | Tick
 )
 
 # -- effects -----------------------------------------------------------------------------------------------------------
