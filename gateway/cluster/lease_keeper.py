@@ -82,6 +82,7 @@ class LeaseKeeper:
         self._is_draining = False
         self._is_drained = False
         self._is_verifying = False
+        self._verifying_since = 0.0
         self._stepped_at: float | None = None
         self._members: list[Candidate] = []
         self._members_since = 0.0
@@ -128,9 +129,7 @@ class LeaseKeeper:
             case m.WriteFailed(shard, epoch):
                 yield from self._write_failed(shard, epoch, now)
             case m.Verified():
-                if self._is_verifying:
-                    self._is_verifying = False
-                    yield m.Resume()
+                yield from self._verified(now)
             case m.Tick():
                 yield from self._tick(now)
 
@@ -316,11 +315,21 @@ class LeaseKeeper:
             self._is_drained = True
             yield m.Drained()
 
+    def _verified(self, now: float) -> Iterator[m.LeaseEffect]:
+        """If it took long, compaction may have removed the claim that stood there when the end was asked for, and its
+        successor stands behind it."""
+        if self._is_verifying and now - self._verifying_since > self._timings.verify_again_s:
+            self._verifying_since = now
+            yield m.Verify()
+        elif self._is_verifying:
+            self._is_verifying = False
+            yield m.Resume()
+
     def _notice_stall(self, now: float) -> list[m.LeaseEffect]:
         """A loop that stood still may have lost shards without knowing: it looks before it sends anything."""
         stood_still = self._stepped_at is not None and now - self._stepped_at > self._timings.verify_s
         self._stepped_at = now
         if not stood_still or not self._is_started:
             return []
-        self._is_verifying = True
+        self._is_verifying, self._verifying_since = True, now
         return [m.Hold(), m.Verify()]

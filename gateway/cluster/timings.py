@@ -21,7 +21,8 @@ class LeaseTimings(NamedTuple):
     fences are not in force after so long is suspect. `freeze_s`: how long a shard may take to freeze. `backoff_s` and
     `longest_backoff_s`: a claim repeated for the same shard waits, twice as long each time; after `calm_s` with one
     owner it counts as the first again. `verify_s`: after standing still for longer than this a member verifies its
-    leases before it sends anything. `standbys_s`: the least time between two changes of a shard's standbys.
+    leases before it sends anything, and if that took longer than `verify_again_s`, once more: it must be well below
+    `min.compaction.lag.ms` of `leases`. `standbys_s`: the least time between two changes of a shard's standbys.
     `rebalance_s`: how often a member looks whether its shards should move; `settle_s`: it does so only once the set of
     members has not changed for so long."""
 
@@ -33,6 +34,7 @@ class LeaseTimings(NamedTuple):
     longest_backoff_s: float = 5.0
     calm_s: float = 10.0
     verify_s: float = 0.6
+    verify_again_s: float = 60.0
     standbys_s: float = 0.5
     rebalance_s: float = 1.0
     settle_s: float = 3.0

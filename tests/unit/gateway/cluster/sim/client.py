@@ -58,11 +58,19 @@ class Client:
         self._highest: dict[tuple[str, int], int] = {}
         self._open: set[int] = set()
         self._heard_at = 0.0
+        self._away_until = 0.0
         world.soon(0.05, 0.2, self._look)
 
     def publish(self, message: Message) -> None:
         self.to_send.append(message)
         self._send()
+
+    def leave(self, until: float) -> None:
+        """The client goes away; it comes back at that time."""
+        self._away_until = until
+        if self.link is not None:
+            self.link.close_from_client()
+            self.closed(self.link)
 
     # -- connection ----------------------------------------------------------------------------------------------------
 
@@ -72,7 +80,7 @@ class Client:
         if self.link is not None and waits and self.world.now - self._heard_at > PATIENCE_S:
             self.link.close_from_client()
             self.link = None
-        if self.link is None:
+        if self.link is None and self.world.now >= self._away_until:
             self._connect()
         self.world.soon(0.05, 0.15, self._look)
 

@@ -11,12 +11,20 @@ from gateway.cluster.life import Heard, Life, LinkEnded, LinkHeard, Passed, Redi
 from gateway.cluster.timings import LeaseTimings, LifeTimings
 from schemas.leases import Claimant, decode_lease, encode_lease
 from tests.unit.gateway.cluster.sim.home import Home
-from tests.unit.gateway.cluster.sim.world import Cursor, Entry, TopicPartition, World
+from tests.unit.gateway.cluster.sim.world import LEASES_LAG_S, Cursor, Entry, TopicPartition, World
 
 LEASES: TopicPartition = ("leases", 0)
 MEMBERS: TopicPartition = ("members", 0)
 TICK_S = 0.05
-LEASE_TIMINGS = LeaseTimings(rank_s=0.02, fence_s=1.0, freeze_s=0.5, settle_s=1.0, backoff_s=0.1, longest_backoff_s=0.4)
+LEASE_TIMINGS = LeaseTimings(
+    rank_s=0.02,
+    fence_s=1.0,
+    freeze_s=0.5,
+    settle_s=1.0,
+    backoff_s=0.1,
+    longest_backoff_s=0.4,
+    verify_again_s=0.5 * LEASES_LAG_S,
+)
 VERIFY_S = LEASE_TIMINGS.verify_s
 
 
@@ -36,12 +44,13 @@ class Process:
         self.homes: dict[int, Home] = {}
         self.stopped_at = 0.0
         self.epochs_at_wake: list[int] = []
-        self.slow_s = 0.0
+        self.slow_s = self.lag_s = 0.0
         self.trap_topic = ""
         self.trap: Callable[[], None] | None = None
         self._held: list[Callable[[], None]] = []
         self._deferred: list[Callable[[], None]] = []
         self._unsent: dict[TopicPartition, deque[tuple[bytes, Any, int, bool, Callable[[int | None], None] | None]]] = {}
+        self._reports: dict[TopicPartition, deque[tuple[Callable[[int | None], None], int | None]]] = {}
         self._last_append: dict[TopicPartition, float] = {}
         self._ran_at = world.now
         self._seq = 0
@@ -70,6 +79,8 @@ class Process:
 
     def read_delay(self) -> float:
         draw = self.world.random.random()
+        if self.lag_s:
+            return self.lag_s * draw
         return 0.0005 + 0.004 * draw if draw < 0.95 else 0.05 * self.world.random.random()
 
     def enter(self, act: Callable[[], None]) -> None:
@@ -148,6 +159,11 @@ class Process:
         while queue:
             record = queue.popleft()
             at = max(self._last_append.get(tp, 0.0), self.world.now + delay + 0.0005 * self.world.random.random())
+            if tp == LEASES and record[0].startswith(b"c") and record[4] is not None and self.world.random.random() < 0.1:
+                # Its delivery is reported as failed, and it is stored all the same, some time later.
+                self._acknowledge(tp, record[4], None, 0.02)
+                record = (*record[:4], None)
+                at += 0.5 * self.world.random.random()
             self._last_append[tp] = at
             self.world.after(at - self.world.now, lambda record=record: self._append(tp, *record))
 
@@ -161,17 +177,24 @@ class Process:
         stored: Callable[[int | None], None] | None,
     ) -> None:
         """It left the process before this: whatever becomes of the process, the record is appended."""
-        offset: int | None = self.world.append(tp, key, value, epoch, is_fence)
+        offset = self.world.append(tp, key, value, epoch, is_fence)
         if stored is not None:
-            if tp == LEASES and self.world.random.random() < 0.1:
-                offset = None
-            self.world.soon(0.0002, 0.002, lambda: self._acknowledge(stored, offset))
+            self._acknowledge(tp, stored, offset, 0.0002)
 
-    def _acknowledge(self, stored: Callable[[int | None], None], offset: int | None) -> None:
+    def _acknowledge(self, tp: Any, stored: Callable[[int | None], None], offset: int | None, delay: float) -> None:
+        """Delivery reports come in the order of the partition."""
+        self._reports.setdefault(tp, deque()).append((stored, offset))
+        self.world.soon(delay, delay + 0.002, lambda: self._report(tp))
+
+    def _report(self, tp: TopicPartition) -> None:
         if self.is_cut:
-            self.world.after(0.05, lambda: self._acknowledge(stored, offset))
-        else:
-            self.enter(lambda: stored(offset))
+            self.world.after(0.05, lambda: self._report(tp))
+        elif not self.is_over:
+            self.enter(lambda: self._reported(*self._reports[tp].popleft()))
+
+    @staticmethod
+    def _reported(stored: Callable[[int | None], None], offset: int | None) -> None:
+        stored(offset)
 
     # -- leases and members --------------------------------------------------------------------------------------------
 

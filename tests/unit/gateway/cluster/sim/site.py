@@ -14,12 +14,13 @@ from schemas.leases import Claimant, decode_lease
 from tests.unit.gateway.cluster.sim.client import Client
 from tests.unit.gateway.cluster.sim.home import Home, Message
 from tests.unit.gateway.cluster.sim.process import LEASES, Process
-from tests.unit.gateway.cluster.sim.world import LAG_S, Entry, TopicPartition, Violation, World
+from tests.unit.gateway.cluster.sim.world import LAG_S, LEASES_LAG_S, Entry, TopicPartition, Violation, World
 
 PROGRESS_S = 8.0
 NAMES = ("a", "b", "c")
 FAULTS = (
-    *("crash", "crash", "stop", "stop", "cut", "cut", "apart", "isolate", "flap", "move", "drain", "slow", "compact"),
+    *("crash", "crash", "stop", "stop", "cut", "cut", "apart", "isolate", "flap", "move", "drain"),
+    *("slow", "slow", "lag", "lag", "compact"),
     *("trapped stop", "trapped stop", "trapped cut", "trapped cut", "trapped crash"),
 )
 
@@ -42,6 +43,7 @@ class Site:
         self._apart: set[frozenset[str]] = set()
         self._numbers = 0
         self._faults_left = 0
+        self._away_until = 0.0
         self.clients = {name: Client(self.world, self, name) for name in ("p0", "q0", "p1", "q1")}
         for name in NAMES:
             self._start(name)
@@ -144,7 +146,7 @@ class Site:
 
     def _fault(self, kind: str) -> None:
         draw = self.random
-        seconds = draw.choice((0.1, 0.4, 0.8, 1.5, 2.5)) * (0.5 + draw.random())
+        seconds = draw.choice((0.1, 0.4, 0.65, 0.8, 1.5, 2.5)) * (0.5 + draw.random())
         shard = draw.randrange(self.shards)
         owner = self._table[shard].owner
         name = owner.name if owner is not None and draw.random() < 0.7 else draw.choice(NAMES)
@@ -159,9 +161,8 @@ class Site:
             case ["cut"]:
                 self._cut(process, seconds)
             case ["trapped", what]:
-                act = {"stop": self._stop, "cut": self._cut, "crash": self._crash}[what]
                 process.trap_topic = draw.choice(("sessions", "sessions", "ingress", "leases"))
-                process.trap = lambda: act(process, seconds)
+                process.trap = lambda: self._trapped(process, what, seconds)
             case ["apart"]:
                 self._part(*draw.sample(NAMES, 2), seconds)
             case ["isolate"]:
@@ -180,17 +181,31 @@ class Site:
                 process.enter(lambda: process.tell(m.Drain()))
                 self.world.after(1.0, lambda: self._crash(process, 0.3))
             case ["slow"]:
-                process.slow_s = 0.3
+                process.slow_s = draw.choice((0.05, 0.3, 0.8))
                 self._until(seconds, lambda: setattr(process, "slow_s", 0.0))
+            case ["lag"]:
+                process.lag_s = draw.choice((0.05, 0.3))
+                self._until(seconds, lambda: setattr(process, "lag_s", 0.0))
             case ["compact"]:
                 self.compact()
 
+    def _trapped(self, process: Process, what: str, seconds: float) -> None:
+        """In the middle of writing. In a run with a late crash a client may leave at the same moment, so that what is
+        open with it stays so."""
+        {"stop": self._stop, "cut": self._cut, "crash": self._crash}[what](process, seconds)
+        if self._away_until > self.world.now:
+            for client in self.random.sample(sorted(self.clients), 2):
+                self.clients[client].leave(self._away_until)
+
     def compact(self) -> None:
-        """`leases` at any moment, the rest as its lag allows."""
-        self.world.compact(LEASES, 0.0)
+        self.world.compact(LEASES, LEASES_LAG_S)
         self._compacted_to = len(self.world.log[LEASES])
         for shard in range(self.shards):
             self.world.compact(("sessions", shard), LAG_S)
+
+    def _crash_owners(self, seconds: float) -> None:
+        for owner in {lease.owner.name for shard in range(self.shards) if (lease := self._table[shard]).owner}:
+            self._crash(self._processes[owner], seconds)
 
     def _lose_leases(self) -> None:
         """All gateways are down, and somebody empties the topic `leases`."""
@@ -220,6 +235,14 @@ class Site:
             world.after(last_fault, self._lose_leases)
         for _ in range(draw.randint(10, 24)):
             world.after(0.4 + (last_fault + 1.0) * draw.random(), self._publish)
+        if draw.random() < 0.35:
+            late = last_fault + LAG_S + 2.5
+            self._away_until = late + 0.5
+            world.after(late - 0.1, self.compact)
+            world.after(late, lambda: self._crash_owners(0.5))
+            for _ in range(6):
+                world.after(late - 0.05 + 0.1 * draw.random(), self._publish)
+            last_fault = late
         world.run(last_fault + 1.5)
         while self._faults_left:
             world.run(world.now + 0.25)

@@ -9,7 +9,9 @@ from typing import Any, NamedTuple
 TopicPartition = tuple[str, int]
 
 LAG_S = 4.0
-"""Compaction leaves younger records alone: `min.compaction.lag.ms`, in the time of the simulation."""
+LEASES_LAG_S = 0.4
+"""Compaction leaves younger records alone: `min.compaction.lag.ms` of the topics of shards, and of `leases`, in the time
+of the simulation, where hours are seconds."""
 
 
 class Entry(NamedTuple):
