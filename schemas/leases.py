@@ -1,9 +1,9 @@
 """The records on `leases`: which gateway owns which shard (G4, G6, G14). One partition, compacted.
 
-| key                                         | value                                 | written by                          |
-|---------------------------------------------|---------------------------------------|-------------------------------------|
-| `c/<shard>/<epoch>/<boot>/<name>`           | :class:`Claim` or :class:`Release`    | the claimant, once and never again  |
-| `s/<shard>/<epoch>/<boot>/<name>`           | :class:`Standbys`                     | the owner of this epoch             |
+| key                               | value                              | written by                         |
+|-----------------------------------|------------------------------------|------------------------------------|
+| `c/<shard>/<epoch>/<boot>/<name>` | :class:`Claim` or :class:`Release` | the claimant, once and never again |
+| `s/<shard>/<epoch>/<boot>/<name>` | :class:`Standbys`                  | the owner of this epoch            |
 
 The claimant is a gateway's process, by name and boot. The owner of a shard follows from the claims by a fold
 (:mod:`gateway.cluster.lease_table`): the record with the highest epoch counts, and among these the one with the lowest

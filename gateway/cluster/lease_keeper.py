@@ -105,6 +105,7 @@ class LeaseKeeper:
                 yield from self._lease_read(event, now)
             case m.CaughtUp():
                 self._is_started = True
+                self._look_at_members(now)
                 for shard in range(len(self._shards)):
                     yield from self._settle(shard, now)
             case m.FenceRead(shard, epoch):
@@ -238,9 +239,12 @@ class LeaseKeeper:
         if state.phase == "freezing" and now - state.freezing_since > self._timings.freeze_s:
             if state.pending is None:  # it begins anew, in another epoch
                 yield from self._claim(shard, now)
-        elif state.phase == "serving" and now - state.standbys_at >= self._timings.standbys_s:
-            if not lease.is_fenced or list(lease.standbys) != self._wanted_standbys(shard):
-                yield from self._write_standbys(shard, now)
+        elif (
+            state.phase == "serving"
+            and now - state.standbys_at >= self._timings.standbys_s
+            and not (lease.is_fenced and list(lease.standbys) == self._wanted_standbys(shard))
+        ):
+            yield from self._write_standbys(shard, now)
 
     def _plan_move(self, shard: int, to: str, now: float) -> Iterator[m.LeaseEffect]:
         """It moves once `to` is its standby and warm."""

@@ -86,7 +86,18 @@ class Tick(NamedTuple):
 
 
 LeaseEvent = (
-    LeaseRead | CaughtUp | FenceRead | Fenced | Outranked | Frozen | StandbyReady | MoveTo | Drain | WriteFailed | Verified | Tick
+    LeaseRead
+    | CaughtUp
+    | FenceRead
+    | Fenced
+    | Outranked
+    | Frozen
+    | StandbyReady
+    | MoveTo
+    | Drain
+    | WriteFailed
+    | Verified
+    | Tick
 )
 
 # -- effects -----------------------------------------------------------------------------------------------------------

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from tests.unit.gateway.cluster.sim.home import PACKET_IDS, Home, Message
+from tests.unit.gateway.cluster.sim.home import Home
+from tests.unit.gateway.cluster.sim.session import PACKET_IDS, Message
 from tests.unit.gateway.cluster.sim.world import Violation, World
 
 PATIENCE_S = 0.6
@@ -29,7 +30,8 @@ class Link:
     def to_client(self, kind: str, pid: int, message: Message | None) -> None:
         self._back = max(self._back, self._world.now + 0.0003 + 0.001 * self._world.random.random())
         self._world.after(
-            self._back - self._world.now, lambda: self.client.receive(self, kind, pid, message) if self.is_open else None
+            self._back - self._world.now,
+            lambda: self.client.receive(self, kind, pid, message) if self.is_open else None,
         )
 
     def close_from_home(self) -> None:

@@ -11,60 +11,14 @@ It has what matters for a change of owner and nothing else. Its records on `sess
 | `fence/<epoch>`| a fence                                                                                 |
 """
 
-from collections import deque
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from gateway.cluster import lease_messages as m
 from gateway.cluster.fencing import PartitionFences, SenderFences
 from gateway.cluster.read_back import Barriers, ReadBack
+from tests.unit.gateway.cluster.sim.session import PACKET_IDS, WINDOW, Message, Open, Session
 from tests.unit.gateway.cluster.sim.world import Cursor, Entry
-
-WINDOW = 2
-PACKET_IDS = (1, 2, 3)
-
-
-class Message(NamedTuple):
-    """`pid`: the packet id that its sender gave it."""
-
-    number: int
-    sender: str
-    recipient: str
-    qos: int
-    pid: int
-
-
-class Open(NamedTuple):
-    """A QoS 2 message on its way to a client."""
-
-    pid: int
-    place: tuple[int, int]
-    message: Message
-    is_released: bool
-
-
-class Session:
-    def __init__(self, client: str) -> None:
-        self.client = client
-        self.link: Any = None
-        self.received: dict[int, bool] = {}  # packet id: whether PUBREC may be sent
-        self.releasing: set[int] = set()
-        self.until = 0  # the offset up to which `received` is complete
-        self.covered = 0  # the same, of the last record that was read back
-        self.open: list[Open] = []
-        self.durable: set[tuple[int, tuple[int, int]]] = set()  # open exchanges whose record was read back
-        self.released: set[tuple[int, tuple[int, int]]] = set()  # the same, for PUBREL
-        self.settled: dict[int, int] = {}
-        self.queue: deque[tuple[int, int, Message]] = deque()
-        self.sent: dict[int, tuple[int, int, Message]] = {}  # QoS 1, by packet id
-        self.next_pid = 100
-        self.waits_for: int | None = None
-
-    def in_record(self) -> Any:
-        return tuple(pid for pid, is_there in self.received.items() if is_there), self.until
-
-    def out_record(self) -> Any:
-        return tuple(self.open), dict(self.settled)
 
 
 class Home:
@@ -83,6 +37,7 @@ class Home:
         self.barriers: Barriers[Callable[[], None]] = Barriers()
         self.sessions = {client: Session(client) for client in self.site.clients_of(shard)}
         self.positions: dict[int, int] = {}
+        self._starts: dict[int, int] = {}
         self.undone: dict[int, dict[int, None]] = {p: {} for p in range(self.site.partitions)}
         self.read_to: dict[int, int] = {}
         self._written_positions: Any = None
@@ -201,8 +156,6 @@ class Home:
             session.open, session.settled = list(opened), dict(session.settled)
             session.durable = {(item.pid, item.place) for item in opened}
             session.released = {(item.pid, item.place) for item in opened if item.is_released}
-
-    _starts: dict[int, int] = {}
 
     def _mend(self) -> None:
         for key in self.fences.unmended:
@@ -325,7 +278,9 @@ class Home:
         partition = self.site.partition_of(session.client)
         tp = ("ingress", partition)
         if message.qos == 1:
-            link = session.link  # the answer belongs to this connection: on another one the packet id is another message's
+            link = (
+                session.link
+            )  # the answer belongs to this connection: on another one the packet id is another message's
             stored = lambda _: session.link is link and self._send(session, "puback", message.pid, message)  # noqa: E731
             self.process.produce(tp, b"", message, self.epoch, False, stored)
         elif message.pid not in session.received:
@@ -388,7 +343,9 @@ class Home:
             session.open.append(item)
             session.settled[partition] = offset
             session.waits_for = item.pid
-            self._write(b"out/" + session.client.encode(), session.out_record(), lambda: self._opened(session, item))
+            self._write(
+                b"out/" + session.client.encode(), session.out_record(), lambda item=item: self._opened(session, item)
+            )
 
     def _opened(self, session: Session, item: Open) -> None:
         """The exchange is durable: PUBLISH may be sent."""

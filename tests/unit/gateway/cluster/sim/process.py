@@ -49,7 +49,9 @@ class Process:
         self.trap: Callable[[], None] | None = None
         self._held: list[Callable[[], None]] = []
         self._deferred: list[Callable[[], None]] = []
-        self._unsent: dict[TopicPartition, deque[tuple[bytes, Any, int, bool, Callable[[int | None], None] | None]]] = {}
+        self._unsent: dict[
+            TopicPartition, deque[tuple[bytes, Any, int, bool, Callable[[int | None], None] | None]]
+        ] = {}
         self._reports: dict[TopicPartition, deque[tuple[Callable[[int | None], None], int | None]]] = {}
         self._last_append: dict[TopicPartition, float] = {}
         self._ran_at = world.now
@@ -159,7 +161,8 @@ class Process:
         while queue:
             record = queue.popleft()
             at = max(self._last_append.get(tp, 0.0), self.world.now + delay + 0.0005 * self.world.random.random())
-            if tp == LEASES and record[0].startswith(b"c") and record[4] is not None and self.world.random.random() < 0.1:
+            is_claim = tp == LEASES and record[0].startswith(b"c") and record[4] is not None
+            if is_claim and self.world.random.random() < self.site.claims_failing:
                 # Its delivery is reported as failed, and it is stored all the same, some time later.
                 self._acknowledge(tp, record[4], None, 0.02)
                 record = (*record[:4], None)
@@ -260,7 +263,8 @@ class Process:
         else:
             result, delay = "connected", 0.001
         self.world.after(
-            delay, lambda: self.enter(lambda: self._redialled(RedialResult(redial.name, result)))  # type: ignore[arg-type]
+            delay,
+            lambda: self.enter(lambda: self._redialled(RedialResult(redial.name, result))),  # type: ignore[arg-type]
         )
 
     def _redialled(self, result: RedialResult) -> None:

@@ -1,9 +1,9 @@
 """A site: gateways, clients and faults, all drawn from one seed, and what must hold of them.
 
 Checked at every step: members agree on each shard's owner at every offset of `leases`; in an epoch a shard begins in
-one process only; nothing at QoS 2 comes twice; the order of each sender's messages at one QoS (MQTT 5.0, 4.6); a process that has
-stood still sends nothing of a shard that it has lost meanwhile. At the end: what was acknowledged was delivered, and
-every shard is served again, within `PROGRESS_S` of the last fault.
+one process only; nothing at QoS 2 comes twice; the order of each sender's messages at one QoS (MQTT 5.0, 4.6); a
+process that has stood still sends nothing of a shard that it has lost meanwhile. At the end: what was acknowledged was
+delivered, and every shard is served again, within `PROGRESS_S` of the last fault.
 """
 
 from typing import Any
@@ -12,8 +12,9 @@ from gateway.cluster import lease_messages as m
 from gateway.cluster.lease_table import LeaseTable
 from schemas.leases import Claimant, decode_lease
 from tests.unit.gateway.cluster.sim.client import Client
-from tests.unit.gateway.cluster.sim.home import Home, Message
+from tests.unit.gateway.cluster.sim.home import Home
 from tests.unit.gateway.cluster.sim.process import LEASES, Process
+from tests.unit.gateway.cluster.sim.session import Message
 from tests.unit.gateway.cluster.sim.world import LAG_S, LEASES_LAG_S, Entry, TopicPartition, Violation, World
 
 PROGRESS_S = 8.0
@@ -44,6 +45,7 @@ class Site:
         self._numbers = 0
         self._faults_left = 0
         self._away_until = 0.0
+        self.claims_failing = 0.1
         self.clients = {name: Client(self.world, self, name) for name in ("p0", "q0", "p1", "q1")}
         for name in NAMES:
             self._start(name)
@@ -203,6 +205,14 @@ class Site:
         for shard in range(self.shards):
             self.world.compact(("sessions", shard), LAG_S)
 
+    def _contest(self) -> None:
+        """Everybody reads late, many claims are reported as failed, and the owners are lost."""
+        self.claims_failing = 0.6
+        for process in self._processes.values():
+            process.lag_s = 0.4
+            self._until(2.0, lambda process=process: setattr(process, "lag_s", 0.0))
+        self._crash_owners(2.5)
+
     def _crash_owners(self, seconds: float) -> None:
         for owner in {lease.owner.name for shard in range(self.shards) if (lease := self._table[shard]).owner}:
             self._crash(self._processes[owner], seconds)
@@ -233,6 +243,8 @@ class Site:
             world.after(0.6 + (last_fault + 2) * draw.random(), self.compact)
         if draw.random() < 0.04:
             world.after(last_fault, self._lose_leases)
+        if draw.random() < 0.15:
+            world.after(0.6 + (last_fault - 0.6) * draw.random(), self._contest)
         for _ in range(draw.randint(10, 24)):
             world.after(0.4 + (last_fault + 1.0) * draw.random(), self._publish)
         if draw.random() < 0.35:

@@ -10,8 +10,8 @@ TopicPartition = tuple[str, int]
 
 LAG_S = 4.0
 LEASES_LAG_S = 0.4
-"""Compaction leaves younger records alone: `min.compaction.lag.ms` of the topics of shards, and of `leases`, in the time
-of the simulation, where hours are seconds."""
+"""Compaction leaves younger records alone: `min.compaction.lag.ms` of the topics of shards, and of `leases`, in the
+time of the simulation, where hours are seconds."""
 
 
 class Entry(NamedTuple):
