@@ -8,6 +8,11 @@ result from the whole log and from any compaction of it, and so all members agre
 each epoch, and only keys below the owner's epoch are removed (:mod:`schemas.leases`), so nothing that a tombstone or
 compaction removes could have won.
 
+A reader that was away for long may meet the tombstone of a claim without the claim that had superseded it, because that
+has been superseded and removed as well. It must not fall back on what it had read before. So a tombstone also says that
+there is a higher epoch: up to its own nothing counts any more, and until the higher one is read nobody is known to own
+the shard. In a complete log the higher claim stands before the tombstone, and this changes nothing.
+
 What the table does not do is trust: it follows from the log alone, never from who is alive.
 """
 
@@ -20,10 +25,10 @@ MOST_CLAIMS = 1_000
 
 
 class Lease(NamedTuple):
-    """Who owns a shard. `epoch` 0: nobody has claimed it yet. `owner` is None before that, and after a release; then
-    `released_by` is the claimant that gave it up, and `successor` the member that is to claim it. `standbys` are names
-    in the order of takeover: those that the owner has named, or, until it has, those of the latest owner that has.
-    `is_fenced`: this owner has named its own, and so said that its fences are in force."""
+    """Who owns a shard. `epoch` 0: nobody has claimed it yet. `owner` is None before that, while it is not known, and
+    after a release; then `released_by` is the claimant that gave it up, and `successor` the member that is to claim it.
+    `standbys` are names in the order of takeover: those that the owner has named, or, until it has, those of the latest
+    owner that has. `is_fenced`: this owner has named its own, and so said that its fences are in force."""
 
     shard: int
     epoch: int = 0
@@ -48,6 +53,7 @@ class LeaseTable:
     def __init__(self, shards: int) -> None:
         self._claims: list[dict[LeaseKey, _Claimed]] = [{} for _ in range(shards)]
         self._standbys: list[dict[LeaseKey, tuple[str, ...]]] = [{} for _ in range(shards)]
+        self._removed_to = [0] * shards  # the highest epoch of a tombstone
         self._leases = [Lease(shard) for shard in range(shards)]
 
     def __len__(self) -> int:
@@ -65,6 +71,7 @@ class LeaseTable:
         if value is None:
             of_shard.pop(key, None)
             self._standbys[key.shard].pop(key, None)
+            self._removed_to[key.shard] = max(self._removed_to[key.shard], key.epoch)
         elif isinstance(value, Standbys):
             names = self._standbys[key.shard]
             names[key] = tuple(value.names)
@@ -87,8 +94,8 @@ class LeaseTable:
 
     def _lease(self, shard: int) -> Lease:
         claims = self._claims[shard]
-        if not claims:
-            return Lease(shard)
+        if all(self._is_superseded(shard, key.epoch) for key in claims):
+            return Lease(shard, self._removed_to[shard])
         key = min(claims, key=lambda key: self._precedence(key, claims[key]))
         head = claims[key]
         own = self._standbys[shard].get(key._replace(kind="s"))
@@ -102,6 +109,9 @@ class LeaseTable:
         named = self._standbys[shard]
         earlier = [key for key in named if key.epoch < epoch]
         return named[max(earlier, key=lambda key: (key.epoch, key.claimant))] if earlier else ()
+
+    def _is_superseded(self, shard: int, epoch: int) -> bool:
+        return epoch <= self._removed_to[shard]
 
     @staticmethod
     def _precedence(key: LeaseKey, claimed: _Claimed) -> tuple[int, int]:

@@ -3,7 +3,7 @@
 from contextlib import suppress
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.errors import RecordError
@@ -37,6 +37,7 @@ values = st.one_of(
 )
 
 
+@settings(deadline=None)
 @given(keys, st.none() | values)
 def test_round_trip(key: LeaseKey, value: Claim | Release | Standbys | None) -> None:
     key = key._replace(kind="s" if isinstance(value, Standbys) else "c")
@@ -44,6 +45,7 @@ def test_round_trip(key: LeaseKey, value: Claim | Release | Standbys | None) -> 
     assert decode_lease(key.encode(), raw) == (key, value)
 
 
+@settings(deadline=None)
 @given(keys, values, st.data())
 def test_every_truncation_and_mutation_is_refused_or_decoded(
     key: LeaseKey, value: Claim | Release | Standbys, data: st.DataObject

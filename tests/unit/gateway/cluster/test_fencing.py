@@ -1,6 +1,6 @@
 """Fences: what counts, what is void, what has to be mended (G6, G7, Q6-Q8)."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.cluster.fencing import PartitionFences, SenderFences
@@ -9,6 +9,7 @@ from gateway.cluster.read_back import Barriers, ReadBack
 events = st.lists(st.tuples(st.sampled_from(("fence", "record")), st.integers(1, 5), st.sampled_from((b"k", b"l"))))
 
 
+@settings(deadline=None)
 @given(events)
 def test_a_record_is_void_behind_a_higher_fence_only(log: list[tuple[str, int, bytes]]) -> None:
     fences, highest, last_is_void = PartitionFences(), 0, {}
@@ -51,6 +52,7 @@ def test_homes_drop_qos_2_and_wills_of_a_lower_epoch_behind_the_fence_of_the_sen
     assert fences.epoch_at(0, 20, 4) == 2, "a lower fence has no effect"
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(1, 6)), max_size=12), st.integers(0, 14))
 def test_a_reader_that_goes_on_from_a_position_drops_the_same(fenced: list[tuple[int, int]], position: int) -> None:
     whole = SenderFences()
@@ -88,6 +90,7 @@ def test_a_higher_fence_ends_what_stands_behind_it() -> None:
     assert len(read_back) == 0
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=20), st.integers(0, 20))
 def test_promises_hold_in_order_and_only_before_the_fence(gaps: list[int], fence: int) -> None:
     read_back, held, offsets = ReadBack[int](1), [], []

@@ -2,11 +2,14 @@
 
 import random
 
-from hypothesis import given
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.cluster.lease_table import MOST_CLAIMS, Lease, LeaseTable
+from gateway.cluster import lease_table
+from gateway.cluster.lease_table import Lease, LeaseTable
 from schemas.leases import Claim, Claimant, LeaseKey, LeaseValue, Release, Standbys
+from tests.draw import examples
 
 A, B = Claimant("a", 1), Claimant("b", 1)
 Record = tuple[LeaseKey, LeaseValue | None]
@@ -54,9 +57,10 @@ def logs(draw: st.DrawFn) -> list[Record]:
     return records
 
 
+@settings(max_examples=examples(60), deadline=None)
 @given(logs(), st.randoms(use_true_random=False))
 def test_any_compaction_of_any_prefix_gives_the_same_leases(records: list[Record], draw: random.Random) -> None:
-    for end in range(len(records) + 1):
+    for end in (*range(0, len(records), 4), len(records)):
         last = {key: offset for offset, (key, _) in enumerate(records[:end])}
         compacted: list[Record | None] = []
         for offset, (key, value) in enumerate(records[:end]):
@@ -71,6 +75,7 @@ def test_any_compaction_of_any_prefix_gives_the_same_leases(records: list[Record
         assert [whole[0], whole[1]] == [part[0], part[1]]
 
 
+@settings(max_examples=examples(60), deadline=None)
 @given(logs())
 def test_epochs_only_rise_and_each_has_at_most_one_owner(records: list[Record]) -> None:
     table, owners = LeaseTable(2), {}
@@ -116,11 +121,22 @@ def test_only_keys_below_the_owner_s_epoch_may_be_removed() -> None:
     assert table.outdated(1) == []
 
 
-def test_other_shards_are_passed_over_and_claims_are_bounded() -> None:
+def test_a_reader_that_was_away_does_not_fall_back_on_an_earlier_claim() -> None:
+    """It has read two claims of epoch 1; what superseded them was superseded, too, and removed, all while it was
+    away. The tombstone of the winner must not make the loser the owner."""
+    table = table_of([claim(A, 1), claim(B, 1)])
+    table.apply(9, claim(A, 1)[0], None)
+    assert (table[0].owner, table[0].epoch) == (None, 1)
+    table.apply(10, *claim(A, 3))
+    assert (table[0].owner, table[0].epoch) == (A, 3)
+
+
+def test_other_shards_are_passed_over_and_claims_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease_table, "MOST_CLAIMS", 20)
     table = LeaseTable(1)
     assert table.apply(0, *claim(A, 1, shard=1)) is None
-    for epoch in range(1, MOST_CLAIMS + 50):
+    for epoch in range(1, 31):
         table.apply(epoch, *claim(A, epoch))
         table.apply(epoch, LeaseKey("s", 0, epoch, A), Standbys(names=["b"]))
-    assert table[0].epoch == MOST_CLAIMS + 49
-    assert len(table.outdated(0)) < 2 * MOST_CLAIMS
+    assert table[0].epoch == 30
+    assert len(table.outdated(0)) < 2 * 20

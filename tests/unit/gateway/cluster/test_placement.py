@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.cluster.placement import BUSY_CPU, Candidate, moves, ranking, standbys
@@ -28,6 +28,7 @@ def first(count: int, members: list[Candidate]) -> dict[int, str]:
     return {shard: ranking(shard, members)[0].name for shard in range(count)}
 
 
+@settings(deadline=None)
 @given(names, shards)
 def test_shards_are_balanced(among: list[str], count: int) -> None:
     members = [Candidate(name) for name in among]
@@ -36,6 +37,7 @@ def test_shards_are_balanced(among: list[str], count: int) -> None:
     assert max(load.values()) - min(load[name] for name in among) <= max(1, 0.2 * count / len(among) + 1)
 
 
+@settings(deadline=None)
 @given(names, shards, st.integers(1, 4))
 def test_a_member_that_joins_gets_its_share_and_nothing_else_moves(among: list[str], count: int, most: int) -> None:
     members = [Candidate(name) for name in among]
@@ -45,6 +47,7 @@ def test_a_member_that_joins_gets_its_share_and_nothing_else_moves(among: list[s
     assert count_moves <= -(-count // (len(among) + 1))
 
 
+@settings(deadline=None)
 @given(names.filter(lambda among: len(among) > 1), shards)
 def test_a_member_that_is_lost_costs_only_its_own_shards(among: list[str], count: int) -> None:
     """Whoever ranks first among those left claims each; then at most as many move as it had."""
@@ -57,6 +60,7 @@ def test_a_member_that_is_lost_costs_only_its_own_shards(among: list[str], count
     assert count_moves <= len(lost)
 
 
+@settings(deadline=None)
 @given(names, st.integers(0, 500))
 def test_a_ranking_does_not_depend_on_who_else_is_there(among: list[str], shard: int) -> None:
     members = [Candidate(name) for name in among]
@@ -73,6 +77,7 @@ def test_ranks_follow_weights() -> None:
     assert 11 <= Counter(owners.values())["a"] <= 13
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("abcdef"), st.sampled_from("xyz")), min_size=1, unique_by=lambda m: m[0]),
        st.integers(0, 99), st.integers(1, 3))  # fmt: skip
 def test_a_standby_is_never_the_owner_and_in_another_zone_if_there_is_one(

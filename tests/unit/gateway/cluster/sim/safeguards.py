@@ -120,6 +120,7 @@ SAFEGUARDS = (
         0,
     ),
     Safeguard("a tombstone means one epoch", LeaseTable, "apply", _tombstones_reach_all_epochs, 0),
+    Safeguard("a tombstone says that there is a higher epoch", LeaseTable, "_is_superseded", lambda *_: False, 0),
     Safeguard("readers ignore lower epochs behind a fence", PartitionFences, "_is_void", lambda *_: False, 0),
     Safeguard(
         "homes drop QoS 2 messages of a lower epoch behind the fence", SenderFences, "is_dropped", lambda *_: False, 0

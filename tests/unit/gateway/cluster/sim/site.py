@@ -25,6 +25,11 @@ FAULTS = (
     *("trapped stop", "trapped stop", "trapped cut", "trapped cut", "trapped crash"),
 )
 
+WRITES = ("trapped stop", "trapped stop", "trapped cut", "stop", "slow")
+SLOW = ("stop", "cut", "slow", "slow", "lag", "trapped stop", "move")
+THEMES = (FAULTS, FAULTS, WRITES, SLOW)
+"""By the seed, modulo their number. Runs of `WRITES` end with a late crash, after compaction."""
+
 
 class Site:
     shards = 2
@@ -33,6 +38,7 @@ class Site:
 
     def __init__(self, seed: int) -> None:
         self.world = World(seed)
+        self._faults = THEMES[seed % len(THEMES)]
         self.world.appended = self._appended
         self.random = self.world.random
         self._table = LeaseTable(self.shards)
@@ -44,6 +50,7 @@ class Site:
         self._apart: set[frozenset[str]] = set()
         self._numbers = 0
         self._faults_left = 0
+        self._is_down = False
         self._away_until = 0.0
         self.claims_failing = 0.1
         self.clients = {name: Client(self.world, self, name) for name in ("p0", "q0", "p1", "q1")}
@@ -103,6 +110,9 @@ class Site:
     # -- faults --------------------------------------------------------------------------------------------------------
 
     def _start(self, name: str) -> None:
+        if self._is_down:
+            self.world.after(0.1, lambda: self._start(name))
+            return
         self._boots += 1
         self._processes[name] = Process(self.world, self, name, self._boots, self.zones[name])
 
@@ -163,7 +173,8 @@ class Site:
             case ["cut"]:
                 self._cut(process, seconds)
             case ["trapped", what]:
-                process.trap_topic = draw.choice(("sessions", "sessions", "ingress", "leases"))
+                topics = ("sessions", "sessions", "ingress", "leases")
+                process.trap_topic = draw.choice(topics[:2] if self._faults is WRITES else topics)
                 process.trap = lambda: self._trapped(process, what, seconds)
             case ["apart"]:
                 self._part(*draw.sample(NAMES, 2), seconds)
@@ -219,6 +230,7 @@ class Site:
 
     def _lose_leases(self) -> None:
         """All gateways are down, and somebody empties the topic `leases`."""
+        self._is_down = True
         for process in list(self._processes.values()):
             self._crash(process, 1.0)
         log = self.world.log[LEASES]
@@ -226,6 +238,7 @@ class Site:
         self.world.after(0.5, self._forget_leases)
 
     def _forget_leases(self) -> None:
+        self._is_down = False
         self._table = LeaseTable(self.shards)
         self._compacted_to = len(self.world.log[LEASES])
         self._begun.clear()
@@ -237,7 +250,7 @@ class Site:
         draw, world = self.random, self.world
         last_fault = 2.0 + 4.0 * draw.random()
         for _ in range(draw.randint(2, 9)):
-            kind = draw.choice(FAULTS)
+            kind = draw.choice(self._faults)
             world.after(0.6 + (last_fault - 0.6) * draw.random(), lambda kind=kind: self._fault(kind))
         for _ in range(draw.randint(1, 4)):
             world.after(0.6 + (last_fault + 2) * draw.random(), self.compact)
@@ -247,7 +260,7 @@ class Site:
             world.after(0.6 + (last_fault - 0.6) * draw.random(), self._contest)
         for _ in range(draw.randint(10, 24)):
             world.after(0.4 + (last_fault + 1.0) * draw.random(), self._publish)
-        if draw.random() < 0.35:
+        if draw.random() < 0.25 or self._faults is WRITES:
             late = last_fault + LAG_S + 2.5
             self._away_until = late + 0.5
             world.after(late - 0.1, self.compact)
