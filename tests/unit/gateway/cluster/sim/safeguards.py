@@ -94,34 +94,28 @@ def _knows_no_fences(self: LeaseKeeper, event: Any, now: float) -> Any:
     return iter(()) if isinstance(event, m.FenceRead | m.Outranked) else _take(self, event, now)
 
 
-def _every_fence_counts(self: PartitionFences, epoch: int) -> bool:
-    self._epoch = max(self._epoch, epoch)
-    return True
-
-
 SAFEGUARDS = (
-    Safeguard("a member owns a shard once it has read its own claim", LeaseKeeper, "_claim", _begins_with_its_claim, 0),
+    Safeguard("a member owns a shard once it has read its own claim", LeaseKeeper, "_claim", _begins_with_its_claim, 1),
     Safeguard(
         "of claims of one epoch the lowest offset wins",
         LeaseTable,
         "_precedence",
         staticmethod(lambda key, claimed: (-key.epoch, -claimed.offset)),
-        0,
+        2,
     ),
-    Safeguard("a claim is never written again", LeaseKeeper, "_next_epoch", _same_epoch_again, 0),
-    Safeguard("a release has an epoch of its own", LeaseKeeper, "_next_epoch", _own_epoch_again, 0),
-    Safeguard("a new epoch is above all fences", LeaseKeeper, "_take", _knows_no_fences, 0),
-    Safeguard("an owner whose fence has no effect claims again", PartitionFences, "read_fence", _every_fence_counts, 0),
+    Safeguard("a claim is never written again", LeaseKeeper, "_next_epoch", _same_epoch_again, 3),
+    Safeguard("a release has an epoch of its own", LeaseKeeper, "_next_epoch", _own_epoch_again, 28),
+    Safeguard("a new epoch is above all fences", LeaseKeeper, "_take", _knows_no_fences, 24),
     Safeguard(
         "the winning claim has no tombstone",
         LeaseTable,
         "outdated",
         lambda self, shard: [key for key in self._claims[shard] if key.epoch <= self._leases[shard].epoch],
-        0,
+        5,
     ),
     Safeguard("a tombstone means one epoch", LeaseTable, "apply", _tombstones_reach_all_epochs, 0),
     Safeguard("a tombstone says that there is a higher epoch", LeaseTable, "_is_superseded", lambda *_: False, 0),
-    Safeguard("readers ignore lower epochs behind a fence", PartitionFences, "_is_void", lambda *_: False, 0),
+    Safeguard("readers ignore lower epochs behind a fence", PartitionFences, "_is_void", lambda *_: False, 10),
     Safeguard(
         "homes drop QoS 2 messages of a lower epoch behind the fence", SenderFences, "is_dropped", lambda *_: False, 0
     ),
@@ -130,33 +124,32 @@ SAFEGUARDS = (
         SenderFences,
         "is_dropped",
         lambda self, p, offset, shard, epoch, qos, is_will: epoch < self.epoch_at(p, offset, shard),
-        0,
+        47,
     ),
-    Safeguard("fences are part of a position", SenderFences, "seen", lambda *_: {}, 0),
+    Safeguard("fences are part of a position", SenderFences, "seen", lambda *_: {}, 53),
     Safeguard(
         "a fence concerns what stands behind it",
         SenderFences,
         "epoch_at",
         lambda self, p, offset, shard: max((f.epoch for f in self._seen.get(p, {}).get(shard, ())), default=0),
-        0,
+        5,
     ),
-    Safeguard("a promise holds once it is read back", ReadBack, "_holds", lambda *_: True, 0),
-    Safeguard("PUBREC waits for a barrier", Home, "stored", _acknowledges_what_kafka_has, 0),
+    Safeguard("a promise holds once it is read back", ReadBack, "_holds", lambda *_: True, 7),
+    Safeguard("PUBREC waits for a barrier", Home, "stored", _acknowledges_what_kafka_has, 9),
     Safeguard(
-        "a higher fence ends what is promised", ReadBack, "fence", lambda self, offset, epoch: self.read(offset), 0
+        "a higher fence ends what is promised", ReadBack, "fence", lambda self, offset, epoch: self.read(offset), 7
     ),
     Safeguard(
-        "the fence on sessions is stored before the one on ingress is written", Home, "begin", _all_fences_at_once, 0
+        "the fence on sessions is stored before the one on ingress is written", Home, "begin", _all_fences_at_once, 323
     ),
     Safeguard("an owner reads up to its fences before it serves", Home, "begin", _serves_without_reading, 0),
     Safeguard(
-        "what a void record has overwritten is written again", PartitionFences, "unmended", property(lambda self: []), 0
+        "what a void record has overwritten is written again", PartitionFences, "unmended", property(lambda self: []), 258
     ),
-    Safeguard("fences stay until all is mended", PartitionFences, "removable", lambda self: sorted(self._fences), 0),
-    Safeguard("a process that stood still verifies its leases", LeaseKeeper, "_notice_stall", lambda *_: [], 0),
+    Safeguard("a process that stood still verifies its leases", LeaseKeeper, "_notice_stall", lambda *_: [], 9),
     Safeguard("a home ends when another owns its shard", Process, "_end", lambda *_: None, 0),
     Safeguard(
-        "a shard whose owner is suspect is claimed", lease_keeper, "may_be_claimed", _claims_only_what_nobody_owns, 0
+        "a shard whose owner is suspect is claimed", lease_keeper, "may_be_claimed", _claims_only_what_nobody_owns, 1
     ),
 )
 

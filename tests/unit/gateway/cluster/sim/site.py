@@ -10,7 +10,7 @@ from typing import Any
 
 from gateway.cluster import lease_messages as m
 from gateway.cluster.lease_table import LeaseTable
-from schemas.leases import Claimant, decode_lease
+from schemas.leases import Claim, Claimant, LeaseKey, decode_lease, encode_lease
 from tests.unit.gateway.cluster.sim.client import Client
 from tests.unit.gateway.cluster.sim.home import Home
 from tests.unit.gateway.cluster.sim.process import LEASES, Process
@@ -18,6 +18,7 @@ from tests.unit.gateway.cluster.sim.session import Message
 from tests.unit.gateway.cluster.sim.world import LAG_S, LEASES_LAG_S, Entry, TopicPartition, Violation, World
 
 PROGRESS_S = 8.0
+HISTORY = 50
 NAMES = ("a", "b", "c")
 FAULTS = (
     *("crash", "crash", "stop", "stop", "cut", "cut", "apart", "isolate", "flap", "move", "drain"),
@@ -54,8 +55,18 @@ class Site:
         self._away_until = 0.0
         self.claims_failing = 0.1
         self.clients = {name: Client(self.world, self, name) for name in ("p0", "q0", "p1", "q1")}
+        self._loses_leases = seed % 25 == 24
+        if self._loses_leases:
+            self._have_history()
         for name in NAMES:
             self._start(name)
+
+    def _have_history(self) -> None:
+        """The site is not new: its epochs are high, and the last owner has been lost."""
+        for shard in range(self.shards):
+            key = LeaseKey("c", shard, HISTORY, Claimant("z", 1))
+            self.world.append(LEASES, key.encode(), encode_lease(Claim()), 0, False)
+            self.world.append(("sessions", shard), b"fence/%d" % HISTORY, key.claimant, HISTORY, True)
 
     # -- what the parts ask --------------------------------------------------------------------------------------------
 
@@ -161,7 +172,8 @@ class Site:
         seconds = draw.choice((0.1, 0.4, 0.65, 0.8, 1.5, 2.5)) * (0.5 + draw.random())
         shard = draw.randrange(self.shards)
         owner = self._table[shard].owner
-        name = owner.name if owner is not None and draw.random() < 0.7 else draw.choice(NAMES)
+        is_owner = owner is not None and owner.name in NAMES and draw.random() < 0.7
+        name = owner.name if owner is not None and is_owner else draw.choice(NAMES)
         process = self._processes[name]
         if process.is_over:
             return
@@ -225,7 +237,8 @@ class Site:
         self._crash_owners(2.5)
 
     def _crash_owners(self, seconds: float) -> None:
-        for owner in {lease.owner.name for shard in range(self.shards) if (lease := self._table[shard]).owner}:
+        owners = {owner.name for shard in range(self.shards) if (owner := self._table[shard].owner)}
+        for owner in sorted(owners & set(NAMES)):
             self._crash(self._processes[owner], seconds)
 
     def _lose_leases(self) -> None:
@@ -254,7 +267,7 @@ class Site:
             world.after(0.6 + (last_fault - 0.6) * draw.random(), lambda kind=kind: self._fault(kind))
         for _ in range(draw.randint(1, 4)):
             world.after(0.6 + (last_fault + 2) * draw.random(), self.compact)
-        if draw.random() < 0.04:
+        if self._loses_leases:
             world.after(last_fault, self._lose_leases)
         if draw.random() < 0.15:
             world.after(0.6 + (last_fault - 0.6) * draw.random(), self._contest)
