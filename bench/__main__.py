@@ -20,6 +20,7 @@ from bench.processes import running_broker, spark_session
 from bench.router import RouterBench
 from bench.stack import TWO_PROCESSES, FailoverBench, ReplacementBench, stack_bench
 from bench.throughput import ThroughputBench
+from edge.sim import figures as mesh_figures
 from jobs.runtime.signals import interrupt_on_signals
 
 OUT = Path("build")
@@ -28,6 +29,8 @@ STATES = ("instructions", "outcomes", "completions", "completion")
 """The queries whose state is measured."""
 REPLACED = ("silence_ms", "p99_ms", "max_ms", "p99_vs_quiet", "p99_vs_spare", "quiet_p99_ms", "spare_p99_ms")
 """What is measured when routers are replaced."""
+OF_MESH = ("edge",)
+"""The parts whose keys stand in mesh.json too, beside the figures of the simulation."""
 
 Measure = Callable[[Figures, float], None]
 """Measures, in `scale` times the usual time."""
@@ -238,6 +241,8 @@ def run(only: str | None, scale: float, figures: Figures, out: Path) -> int:
         finally:
             if figures.values:
                 figures.write(out)
+            if name in OF_MESH and (found := {key: figures.values[key] for key in part.keys if key in figures.values}):
+                mesh_figures.merge(found, out)
     if figures.values:
         figures.plot(out)
         say(f"written: {out / JSON}, {out / TIMES}, {out / PLOT}")

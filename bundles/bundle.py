@@ -8,10 +8,12 @@ Ed25519 (RFC 8032) over a label, the header and the ciphertext; the label keeps 
 The id of a message is derived from originator, incarnation and sequence, so it is the same on every way. `incarnation`
 is a random number that names the originator's store: a reinstalled device is another one, and counts from 1 again.
 
-No clock is trusted for the removal of duplicates: `low_water` is the sequence below which no message to this
-destination is still alive, as the originator knows. A recipient refuses what is below it (:mod:`bundles.seen`).
+No clock is trusted for the removal of duplicates: `low_water` is the sequence below which no message to this recipient
+is still alive, as the originator knows: to the agent of an envelope, else to the platform, whatever the destinations. A
+recipient refuses what is below it (:mod:`bundles.seen`).
 """
 
+import struct
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -33,6 +35,12 @@ HEADER_BYTES_MAX: Final = 2048
 CIPHERTEXT_BYTES_MAX: Final = 16 * 1024 * 1024
 """The format's limit. Settings lower it (:class:`edge.mesh.limits.MeshLimits`)."""
 HOPS_MAX: Final = 255
+_OUTSIDE_BYTES: Final = 6
+"""Version, hop count and age, before what is signed."""
+_STORE: Final = struct.Struct(">QQ")
+"""Of a header: incarnation, sequence."""
+_REST: Final = struct.Struct(">BQIQ")
+"""Of a header: kind, creation time, lifetime, low-water mark."""
 _LABEL: Final = b"waystation bundle 1\0"
 
 
@@ -41,6 +49,9 @@ class Kind(IntEnum):
 
     MESSAGE = 1  # the platform's: it goes to the destination, a topic or any client's inbox
     ENVELOPE = 2  # that of the agent in the destination, `@client-id`: mail, a file, a message for a local program
+
+
+_KINDS: Final = {int(kind): kind for kind in Kind}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +101,14 @@ class Bundle:
         return _encode_signed(self.header, self.ciphertext)
 
     @property
+    def encoded_header(self) -> bytes:
+        """The header as it is encoded."""
+        return self.signed[2 : 2 + int.from_bytes(self.signed[:2], "big")]
+
+    @property
     def size(self) -> int:
         """How many bytes it takes, encoded."""
-        return 6 + len(self.signed) + SIGNATURE_BYTES
+        return _OUTSIDE_BYTES + len(self.signed) + SIGNATURE_BYTES
 
     @property
     def remaining_s(self) -> int:
@@ -137,7 +153,9 @@ def decode(raw: bytes, ciphertext_bytes_max: int = CIPHERTEXT_BYTES_MAX) -> Bund
     ciphertext = reader.binary(4, min(ciphertext_bytes_max, CIPHERTEXT_BYTES_MAX))
     signature = reader.take(SIGNATURE_BYTES)
     reader.finish()
-    return Bundle(header, ciphertext, signature, hops, age_s)
+    bundle = Bundle(header, ciphertext, signature, hops, age_s)
+    bundle.__dict__["signed"] = raw[_OUTSIDE_BYTES:-SIGNATURE_BYTES]  # each header has one encoding
+    return bundle
 
 
 def encode_header(header: Header) -> bytes:
@@ -160,13 +178,15 @@ def encode_header(header: Header) -> bytes:
 def decode_header(raw: bytes) -> Header:
     """The header in `raw`. Raises FormatError."""
     reader = Reader(raw)
-    originator, incarnation, sequence = reader.text(NAME_BYTES_MAX), reader.uint(8), reader.uint(8)
-    destination, number = reader.text(DESTINATION_BYTES_MAX), reader.uint(1)
-    if number not in set(Kind):
+    originator = reader.text(NAME_BYTES_MAX)
+    incarnation, sequence = _STORE.unpack(reader.take(_STORE.size))
+    destination = reader.text(DESTINATION_BYTES_MAX)
+    number, created_ms, lifetime_s, low_water = _REST.unpack(reader.take(_REST.size))
+    kind = _KINDS.get(number)
+    if kind is None:
         raise FormatError(f"kind {number} of a bundle is unknown")
-    created_ms, lifetime_s, low_water = reader.uint(8), reader.uint(4), reader.uint(8)
     reader.finish()
-    header = Header(originator, incarnation, sequence, destination, Kind(number), created_ms, lifetime_s, low_water)
+    header = Header(originator, incarnation, sequence, destination, kind, created_ms, lifetime_s, low_water)
     _check(header)
     return header
 

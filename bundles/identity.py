@@ -46,7 +46,7 @@ class Identity:
 
     def unseal(self, bundle: Bundle) -> bytes:
         """The payload of a bundle to us. Raises SealError."""
-        return sealing.unseal(bundle.header, bundle.ciphertext, self.sealing_keys)
+        return sealing.unseal(bundle.header, bundle.ciphertext, self.sealing_keys, bundle.encoded_header)
 
 
 def private_pem(key: Ed25519PrivateKey | X25519PrivateKey) -> bytes:

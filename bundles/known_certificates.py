@@ -60,6 +60,24 @@ class KnownCertificates:
         """Whether exactly this certificate is known; costs nothing."""
         return der in self._numbered
 
+    def find(self, der: bytes) -> Certificate | None:
+        """What exactly this certificate says, if it is known; costs nothing."""
+        same = self._numbered.get(der)
+        return None if same is None else same.certificate
+
+    def remove(self, der: bytes) -> None:
+        """Forgets a certificate."""
+        same = self._numbered.pop(der, None)
+        if same is None:
+            return
+        name = same.certificate.name
+        left = [one for one in self._by_name[name] if one is not same.certificate]
+        if left:
+            self._by_name[name] = left
+        else:
+            del self._by_name[name]
+            self._gateways.discard(name)
+
     def add(self, der: bytes, source: Source | None = None) -> Certificate | None:
         """Takes a certificate; None if it brings nothing new. `source`: the peer that sent it. Raises CertificateError
         if it is not the authority's."""
@@ -75,7 +93,7 @@ class KnownCertificates:
         if Role.GATEWAY in found.roles:
             self._gateways.add(found.name)
         newest = [found, *(one for one in known if one not in same_key)]
-        newest.sort(key=lambda one: one.not_before_s, reverse=True)
+        newest.sort(key=lambda one: (one.not_before_s, one.der), reverse=True)  # the same order for all who know them
         self._by_name[found.name] = newest[:OF_A_NAME_MAX]
         for dropped in (*same_key, *newest[OF_A_NAME_MAX:]):
             self._numbered.pop(dropped.der, None)

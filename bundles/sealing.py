@@ -26,18 +26,18 @@ _SUITE: Final = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.CHACHA20_POLY1305)
 
 def seal(header: Header, plaintext: bytes, recipient: X25519PublicKey) -> bytes:
     """The ciphertext of a bundle with that header, which only the recipient can open."""
-    return _SUITE.encrypt(plaintext, recipient, _info(header))
+    return _SUITE.encrypt(plaintext, recipient, _info(encode_header(header)))
 
 
-def unseal(header: Header, ciphertext: bytes, keys: Iterable[X25519PrivateKey]) -> bytes:
+def unseal(header: Header, ciphertext: bytes, keys: Iterable[X25519PrivateKey], encoded: bytes = b"") -> bytes:
     """The plaintext. `keys`: the recipient's, the newest first; old ones are kept while bundles sealed to them may be
-    alive. Raises SealError if none of them opens it."""
-    info = _info(header)
+    alive. `encoded`: the header's encoding, if it is at hand. Raises SealError if none of them opens it."""
+    info = _info(encoded or encode_header(header))
     for key in keys:
         with suppress(InvalidTag, ValueError):
             return _SUITE.decrypt(ciphertext, key, info)
     raise SealError(f"no key opens the payload of bundle {header.message_id} to {header.destination}")
 
 
-def _info(header: Header) -> bytes:
-    return _LABEL + hashlib.sha256(encode_header(header)).digest()
+def _info(encoded: bytes) -> bytes:
+    return _LABEL + hashlib.sha256(encoded).digest()

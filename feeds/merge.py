@@ -30,7 +30,7 @@ from feeds.merge_inputs import (
     Suspect,
 )
 from feeds.merge_settings import MergeSettings
-from feeds.merge_state import MergerState
+from feeds.merge_state import MergerState, StreamState
 from feeds.merged_stream import MergedStream
 from feeds.message import FEEDS, Feed, FeedMessage, epoch_of, name_of
 
@@ -108,6 +108,20 @@ class Merger:
         """The state, to be stored together with the position up to which inputs were applied."""
         streams = tuple(stream.export() for stream in self._streams.values())
         return MergerState(streams, tuple(self._dead), tuple(self._ended.items()))
+
+    def export_stream(self, name: str) -> StreamState | None:
+        """The state of one source stream; None if nothing is known of it."""
+        stream = self._streams.get(name)
+        return None if stream is None else stream.export()
+
+    def ended_epoch(self, source: str) -> int | None:
+        """The last epoch of a source (:func:`feeds.message.name_of`) that was forgotten; None if none was."""
+        return self._ended.get(source)
+
+    @property
+    def dead(self) -> tuple[bool, ...]:
+        """Whether each feed is declared dead."""
+        return tuple(self._dead)
 
     def _restore(self, state: MergerState, now_ms: float) -> None:
         self._dead[:] = state.dead

@@ -77,6 +77,11 @@ def stream_id(name: str, epoch: int) -> str:
     return made
 
 
+def checked_stream(stream: str) -> str:
+    """A source stream id as it is. Raises FeedRecordError if it is none."""
+    return _stream_of(_utf8(stream, "the source stream id"))
+
+
 def name_of(stream: str) -> str:
     """The name in a source stream id."""
     return stream.rpartition("@")[0]

@@ -16,6 +16,9 @@ import structlog
 from gateway.access.access import open_access
 from gateway.access.enrolment import Enrolment
 from gateway.bus import KafkaBus
+from gateway.feeds.follower import FeedFollower
+from gateway.feeds.service import FeedService
+from gateway.feeds.topics import FeedTopics
 from gateway.host.host_server import HostServer
 from gateway.host.listeners import Listeners, open_quic_tls
 from gateway.host.open_files import allow_open_files
@@ -28,7 +31,9 @@ from gateway.members.follower import MembersFollower
 from gateway.members.heartbeats import HeartbeatWriter
 from gateway.members.process_load import ProcessLoad
 from gateway.members.table import MemberTable
+from gateway.mesh.certificate_topic import CertificateTopic
 from gateway.mesh.platform import Platform
+from gateway.observe.feed_metrics import FeedMetrics
 from gateway.observe.member_metrics import MemberMetrics
 from gateway.observe.metrics import Sources
 from gateway.observe.observer import Observer
@@ -109,6 +114,7 @@ async def run(settings: Settings, part: str) -> None:
     authenticator = PolicyAuthenticator(access.authenticator, gateway.policy, counts, loop.time)
     hosts = HostServer(gateway, home, time.time, lambda: bus.in_flight, fatal, authenticator)
     members = MemberTable(gateway.cluster.members, gateway.cluster.timeout_s)
+    feeds = FeedFollower(bus, topics.feeds, settings.feeds, gateway.name, loop.time, time.time, node.counts)
     sources = Sources(
         node,
         home,
@@ -116,14 +122,18 @@ async def run(settings: Settings, part: str) -> None:
         lambda: bus.in_flight,
         bus.stats,
         installed_version(),
-        (MemberMetrics(members, loop.time),),
+        (MemberMetrics(members, loop.time), FeedMetrics(feeds.table, loop.time)),
     )
     readiness = Readiness(topics.egress, topics.ingress, home, bus.stats, lambda: bus.is_consuming, bus.find_fault)
     observer = Observer(sources, home, readiness)
     metrics_port = await observer.start(gateway.host, gateway.metrics_port)
     bus.start(home.records)
     await home.start()
-    await MembersFollower(bus, topics.members, members, loop.time, counts).start()
+    followers = (MembersFollower(bus, topics.members, members, loop.time, counts), feeds)
+    await asyncio.gather(*(follower.start() for follower in followers))
+    feed_service = FeedService(feeds, settings.feeds, settings.kafka.prefix, loop.time, time.time)
+    feed_topics = FeedTopics(node, home, feed_service, settings.feeds.timeout_s, fatal)
+    feed_topics.start()
     heartbeats = _heartbeats(node, hosts)
     heartbeats.join()
     used = (tls, quic)
@@ -133,7 +143,8 @@ async def run(settings: Settings, part: str) -> None:
     _on_signals(_RELOAD_SIGNALS, loop, watcher.reload)
     clients = await Listeners.open(hosts, gateway, tls, quic)
     access_point = AccessPoint(members, gateway.access_point, Random(), loop.time)
-    http = HttpServer(hosts, gateway, access_point, enrolment, _mesh(platform, hosts, settings))
+    mesh = await _mesh(platform, hosts, node)
+    http = HttpServer(hosts, gateway, access_point, enrolment, mesh, feed_service)
     ports = clients.ports | await http.open(tls)
     readiness.phase = ""
     connect_at = advertised(gateway, ports, socket.gethostname())
@@ -155,6 +166,8 @@ async def run(settings: Settings, part: str) -> None:
         heartbeats.drain()
         clients.close()
         await http.stop()
+        await feed_topics.stop()
+        feeds.stop()
         await hosts.stop()
         await clients.closed()
         await watcher.stop()
@@ -172,12 +185,18 @@ async def run(settings: Settings, part: str) -> None:
         log.info("gateway stopped", unsent=left)
 
 
-def _mesh(platform: Platform | None, hosts: HostServer, settings: Settings) -> Mesh | None:
-    """What takes bundles; None if the gateway takes none."""
+async def _mesh(platform: Platform | None, hosts: HostServer, node: Node) -> Mesh | None:
+    """What takes bundles; None if the gateway takes none. Raises BusError."""
     if platform is None:
         return None
-    log.info("bundles are taken", name=platform.name, revocations=platform.known.revocations.number)
-    return Mesh(platform, hosts, settings.gateway)
+    gateway, topic = node.settings.gateway, node.topics.mesh_certificates
+    certificates = CertificateTopic(
+        node.bus, topic, platform, gateway.mesh.certificates, node.clock, node.counts, node.on_fatal
+    )
+    await certificates.start()
+    numbers = {"certificates": len(certificates), "revocations": platform.known.revocations.number}
+    log.info("bundles are taken", name=platform.name, **numbers)
+    return Mesh(platform, certificates, hosts, gateway)
 
 
 def _heartbeats(node: Node, hosts: HostServer) -> HeartbeatWriter:

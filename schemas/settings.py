@@ -20,7 +20,7 @@ from schemas.access_settings import AuthenticationSettings, AuthorizationSetting
 from schemas.cluster_settings import ClusterSettings, check_cluster
 from schemas.enrolment_settings import EnrolmentSettings, check_enrolment
 from schemas.errors import SettingsError
-from schemas.feed_settings import FeedsSettings, check_feeds
+from schemas.feed_settings import FeedsSettings, GatewayFeedsSettings, check_feeds
 from schemas.maintain_settings import MaintainSettings, check_maintain
 from schemas.member_settings import (
     AccessPointSettings,
@@ -196,6 +196,7 @@ class GatewaySettings(Section, frozen=True, kw_only=True):
     advertise: AdvertiseSettings
     mesh: MeshSettings
     enrolment: EnrolmentSettings
+    feeds: GatewayFeedsSettings
 
 
 class StackSettings(Section, frozen=True, kw_only=True):
@@ -322,9 +323,9 @@ def _broken_rules(settings: Settings) -> Iterator[str]:
         lambda: check_maintain(settings.maintain, settings.ledger.message_window_days),
         lambda: _check_bearers(gateway),
         lambda: check_members(gateway.cluster, gateway.advertise),
-        lambda: check_mesh(gateway.mesh),
+        lambda: check_mesh(gateway.mesh, gateway.limits.packet_bytes),
         lambda: check_enrolment(gateway.enrolment),
-        lambda: check_feeds(settings.feeds),
+        lambda: check_feeds(settings.feeds, gateway.feeds),
         lambda: check_access(gateway.host, gateway.tls, gateway.authentication),
         lambda: check_storage(settings.storage),
         lambda: _check_password(kafka),

@@ -43,6 +43,7 @@ class Topics:
         self.presence_state = prefix + "presence-state"
         self.message_presence = prefix + "message-presence"
         self.message_presence_state = prefix + "message-presence-state"
+        self.mesh_certificates = prefix + "mesh-certificates"
         self.members = prefix + "members"
         self.leases = prefix + "leases"
         self.feeds = prefix + "feeds"
@@ -84,6 +85,7 @@ class Topics:
         yield Topic(self.presence_state, ingress_partitions, compacted)
         yield Topic(self.message_presence, ingress_partitions, kept)
         yield Topic(self.message_presence_state, ingress_partitions, compacted)
+        yield Topic(self.mesh_certificates, 1, compacted)
         # Each gateway and each feed adapter overwrites its record several times a second, and their readers read all of
         # them when they start. The segments are as small as brokers allow.
         heartbeats = {"segment.ms": str(5 * 60 * 1000), "segment.bytes": str(1 << 20)}

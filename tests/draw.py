@@ -60,7 +60,7 @@ def examples(count: int) -> int:
 def pytest_configure(config: pytest.Config) -> None:
     """Before Hypothesis' plugin, which gets the seed, unless it is given another one (`--hypothesis-seed`)."""
     config.addinivalue_line("markers", f"{MARKER}(group, count): a run takes `count` of the tests of a group")
-    settings.register_profile("waystation", max_examples=examples(settings.default.max_examples))
+    settings.register_profile("waystation", max_examples=examples(settings.default.max_examples), deadline=None)
     settings.load_profile("waystation")
     if config.option.hypothesis_seed is None:
         config.option.hypothesis_seed = str(SEED)

@@ -18,8 +18,15 @@ def commands() -> typer.Typer:
     return app
 
 
+def names() -> set[str]:
+    """Of the commands here; the platform, if it is installed, adds others to the group."""
+    known = commands().registered_commands
+    return {command.name or command.callback.__name__ for command in known if command.callback is not None}
+
+
 def feed() -> None:
-    """Redundant feeds: so far, numbering lines in front of two receivers. There are no adapters and subscribers yet.
+    """Redundant feeds: numbering lines in front of two receivers; and, if the platform is installed, their
+    administration and their logs.
 
     source | waystation feed sequence --state numbers.json | tee >(nc host-a 5000) | nc host-b 5000
     """

@@ -36,3 +36,8 @@ class GatewayProblem(UplinkError):
     def is_for_the_request(self) -> bool:
         """Whether the gateway objects to what was sent: the same request will not do better anywhere."""
         return self.status in (400, 413, 415, 422)
+
+    @property
+    def is_too_large(self) -> bool:
+        """Whether the gateway takes no request of this size."""
+        return self.status == 413

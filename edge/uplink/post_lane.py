@@ -79,7 +79,7 @@ class PostLane:
             link.batch.failed(len(entries), size)
             raise
         except GatewayProblem as problem:
-            return self._problem(link, entries, size, problem)
+            return await self._problem(link, entries, size, problem)
         took_s = self._clock() - began
         told.update(entry.header.originator for entry in sent)
         settled = await self._results(link, sent, answer)
@@ -141,15 +141,19 @@ class PostLane:
         self._plan.refuse(entry, reason)
         await self._holder.refused(entry.held.bundle, reason)
 
-    def _problem(self, link: BearerLink, entries: Sequence[Entry], size: int, problem: GatewayProblem) -> bool:
+    async def _problem(self, link: BearerLink, entries: Sequence[Entry], size: int, problem: GatewayProblem) -> bool:
         """The whole request was not taken. If the gateway objects to its contents, smaller ones find the bundle that it
-        objects to; that one waits, since another gateway may take it."""
+        objects to; that one waits, since another gateway may take it. One that is too large alone is refused: it does
+        not become smaller."""
         self.last_problem = str(problem)
         if not problem.is_for_the_request:
             link.pause(problem)
             raise problem
         if len(entries) > 1:
             link.batch.failed(len(entries), size)
+            return True
+        if problem.is_too_large:
+            await self._refused(entries[0], str(problem))
             return True
         self._plan.later(entries[0], self._clock(), holds_back=False)
         return False

@@ -22,6 +22,8 @@ PROXY_HEADER_MISSING = "proxy_header_missing"
 PROXY_HEADER_MALFORMED = "proxy_header_malformed"
 STREAM_CLOSED = "stream_closed"
 """The client of an event stream has closed it, or its time limit was reached."""
+RELAYED = "relayed"
+"""The client's bytes went to its home on another gateway; either side has ended that."""
 STREAM_STALLED = "stream_stalled"
 """The client of an event stream does not read."""
 
@@ -37,6 +39,7 @@ CLOSE_REASONS: Final = frozenset(
         PROXY_HEADER_MALFORMED,
         STREAM_CLOSED,
         STREAM_STALLED,
+        RELAYED,
         *(
             reason.name.lower()
             for place in (PacketType.CONNACK, PacketType.DISCONNECT)

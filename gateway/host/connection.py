@@ -1,8 +1,11 @@
 """A connection of a client as the server that has it sees it, and what carries its bytes."""
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import Protocol, TypeAlias
 
 from mqtt.codes import ReasonCode
+
+Refuse: TypeAlias = Callable[[bytes], None]
 
 
 class Transport(Protocol):
@@ -14,7 +17,15 @@ class Transport(Protocol):
     certificate: str | None
     """The common name in the subject of the client's verified certificate."""
 
+    refuse: Refuse | None
+    """Answers the gateway that relays the client's bytes, instead of MQTT (:mod:`gateway.host.relayed`); None if none
+    does."""
+
     def write(self, data: bytes) -> None: ...
+
+    def hand_over(self, to: "ByteTaker") -> None:
+        """Bytes of the client, and what happens to the transport, go to `to` from now on."""
+        ...
 
     def close(self) -> None:
         """Closes once everything written is sent."""
@@ -23,6 +34,33 @@ class Transport(Protocol):
     def pause_reading(self) -> None: ...
 
     def resume_reading(self) -> None: ...
+
+
+class ByteTaker(Protocol):
+    """What a transport calls."""
+
+    writable: bool
+    """Whether the client takes what is written."""
+
+    def data_received(self, data: bytes | memoryview) -> None:
+        """From the client; the buffer may be reused afterwards."""
+        ...
+
+    def transport_lost(self) -> None:
+        """The transport has ended, on either side."""
+        ...
+
+    def writing_paused(self) -> None:
+        """Too much is written that the client has not taken."""
+        ...
+
+    def writing_resumed(self) -> None:
+        """It has taken it."""
+        ...
+
+    def disconnect(self, reason: ReasonCode) -> None:
+        """Ends the connection, because the client broke the transport's protocol."""
+        ...
 
 
 class Connection(Protocol):

@@ -1,6 +1,7 @@
 """Translates CONNECT for the authenticator and the home (MQTT 5.0, 3.1; R11)."""
 
 from collections.abc import Callable
+from typing import Final
 from uuid import uuid4
 
 from gateway.host.authenticator import Credentials, NotAdmitted
@@ -17,10 +18,20 @@ from schemas.reserved_topics import is_reserved
 from schemas.session_log import WillRecord
 from schemas.settings import GatewayLimits
 
+_NAMES_TRIED: Final = 64
 
-def client_id(connect: Connect) -> str:
-    """The client's own identifier, or a new one (3.1.3.1)."""
-    return connect.client_id or f"auto-{uuid4().hex}"
+
+def client_id(connect: Connect, is_here: Callable[[str], bool]) -> str:
+    """The client's own identifier, or a new one (3.1.3.1) for which `is_here` says that its home is at this gateway. If
+    none is found soon, this gateway has hardly a shard, and any will do."""
+    if connect.client_id:
+        return connect.client_id
+    name = ""
+    for _ in range(_NAMES_TRIED):
+        name = f"auto-{uuid4().hex}"
+        if is_here(name):
+            break
+    return name
 
 
 def granted_expiry(connect: Connect, limits: GatewayLimits) -> int:
@@ -85,7 +96,7 @@ def _will_record(connect: Connect, rules: ClientRules, most_bytes: int) -> WillR
         packet = Publish(will.topic, will.payload, will.qos, will.retain, properties=will.properties)
         reason, flags = rules.publish(packet)
         if reason is not ReasonCode.SUCCESS:
-            known = reason in ALLOWED_REASONS[PacketType.CONNACK]
+            known = reason in ALLOWED_REASONS[PacketType.CONNACK] and reason is not ReasonCode.PACKET_TOO_LARGE
             raise NotAdmitted(reason if known else ReasonCode.QUOTA_EXCEEDED, f"the will is refused: {reason.name}")
     asked = will.properties or {}
     section = forwarded_section(asked, WILL)

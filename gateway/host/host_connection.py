@@ -3,7 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Coroutine
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -37,6 +37,9 @@ from mqtt.packets import (
 )
 from mqtt.server_connection import Closed, Event, ServerConnection
 
+if TYPE_CHECKING:  # relays are connections of this kind's server
+    from gateway.host.relays import Relays
+
 log = structlog.get_logger(__name__)
 
 _EVENTS_A_TURN = 500
@@ -64,6 +67,7 @@ class HostConnection:
         self._encoder: PublishEncoder
         self._unread_bytes = 0
         self._until = FOR_EVER
+        self._first = None if server.relays is None else bytearray()  # all bytes, until CONNECT was read
         self._delivers = True
         self._reads = True
         self.writable = True
@@ -72,6 +76,8 @@ class HostConnection:
     # -- called by the transport ---------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes | memoryview) -> None:
+        if self._first is not None:
+            self._first += data
         self._take(self._core.receive(data, self._server.now()))
 
     def transport_lost(self) -> None:
@@ -273,9 +279,11 @@ class HostConnection:
         if server.is_full() or not server.home.has_capacity(connect.client_id):
             self.disconnect(ReasonCode.QUOTA_EXCEEDED)
             return
+        if self._server.relays is not None and self._is_elsewhere(connect, self._server.relays):
+            return
         self._is_connecting = True
         credentials = Credentials(
-            client_id(connect),
+            client_id(connect, server.home.has_shard_of),
             connect.username,
             connect.password,
             transport.certificate,
@@ -317,6 +325,26 @@ class HostConnection:
         self._waiting.extendleft(reversed(held))
         attached.home.resume(attached.session, self)
 
+    def _is_elsewhere(self, connect: Connect, relays: "Relays") -> bool:
+        """Whether the client's home is at another gateway: then it is relayed, or the relaying gateway told so."""
+        first, self._first = self._first, None
+        if self._transport.refuse is not None:
+            refusal = relays.refusal(connect.client_id)
+            if refusal is None:
+                return False
+            self._transport.refuse(refusal)
+            closed = self._core.disconnect(ReasonCode.USE_ANOTHER_SERVER)
+            self._core.outgoing()  # the refusal is the whole answer
+            self._leave(closed)
+            return True
+        relay = relays.take(self._transport, connect, bytes(first or b""))
+        if relay is None:
+            return False
+        self._gone, self._reads = True, False
+        self._server.replaced(self, relay)
+        self._transport.hand_over(relay)
+        return True
+
     async def _subscribe(self, attached: Attached, packet: Subscribe) -> None:
         def answer(codes: list[ReasonCode]) -> None:
             if self._version != VERSION_5:
@@ -333,6 +361,8 @@ class HostConnection:
         """Refuses a PUBLISH. MQTT 5 can tell the client the reason. 3.1.1 cannot, so the connection ends and the client
         retries later; likewise for a reason that no acknowledgement can carry. QoS 0 has no acknowledgement: the
         message is counted and dropped."""
+        if reason is ReasonCode.PACKET_TOO_LARGE:  # the message is; acknowledgements have no code for that
+            reason = ReasonCode.QUOTA_EXCEEDED
         if reason not in ALLOWED_REASONS[PacketType.PUBACK] or (qos and self._version != VERSION_5):
             self.disconnect(reason)
         elif qos:

@@ -1,9 +1,10 @@
 """All connections of a gateway: their shared state, and the timers that flush and check them."""
 
 import asyncio
+import ssl
 from collections import Counter
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -11,12 +12,16 @@ from gateway.host.authenticator import Authenticator, Credentials, NotAdmitted, 
 from gateway.host.close_reasons import CloseLog
 from gateway.host.connection import Connection, Transport
 from gateway.host.drain import drain
+from gateway.host.homes import Homes
 from gateway.host.refusal_log import RefusalLog
 from gateway.host.watermarks import is_above
 from gateway.shard.home import Home
 from mqtt.counters import TrafficCounters
 from mqtt.limits import ConnectionLimits
 from schemas.settings import GatewaySettings
+
+if TYPE_CHECKING:  # it needs the server
+    from gateway.host.relays import Relays
 
 _WATCH_S = 0.5
 
@@ -56,6 +61,8 @@ class HostServer:
         self.http_connections = 0
         self.counts: Counter[str] = Counter()
         self.traffic = TrafficCounters()
+        self.relays: Relays | None = None
+        """To the homes of clients at other gateways; None while there are none. :meth:`relay_to` gives it."""
         self.dirty = _DirtySet(self)
         self.close_log = CloseLog(self.now)
         self._on_fatal = on_fatal
@@ -99,6 +106,17 @@ class HostServer:
             peer=credentials.peer,
             topic=topic[:128],
         )
+
+    def relay_to(self, homes: Homes, tls: ssl.SSLContext | None) -> None:
+        """From now on clients whose home is elsewhere are relayed there; `tls` shows other members who this one is."""
+        from gateway.host.relays import Relays
+
+        self.relays = Relays(self, homes, tls)
+
+    def replaced(self, connection: Connection, by: Connection) -> None:
+        """A connection goes on as another kind of connection."""
+        self.connections.discard(connection)
+        self.connections.add(by)
 
     def opened(self, connection: Connection) -> None:
         self.connections.add(connection)

@@ -11,6 +11,7 @@ from gateway.host.drain import until
 from gateway.host.host_server import HostServer
 from gateway.host.proxied import ProxiedProtocol
 from gateway.host.proxies import TrustedProxies
+from gateway.host.relayed import MemberProtocol
 from gateway.host.tcp import MqttTcpProtocol
 from gateway.host.tls import ServerTls, handshake_of
 from gateway.host.websocket import serve_websocket
@@ -84,6 +85,11 @@ class Listeners:
                     await websocket.wait_closed()
         for quic in self.quic:
             quic.closed()
+
+    async def open_members(self, host: str, port: int, tls: ServerTls | None) -> None:
+        """Also listens for connections that other gateways relay, from members of the cluster (G14): `tls` must require
+        their certificates. Raises OSError."""
+        await self._open_tcp("relay", host, port, lambda: MemberProtocol(self._server), tls)
 
     async def _open_tcp(
         self, name: str, host: str, port: int | str, protocol: Protocol, tls: ServerTls | None = None

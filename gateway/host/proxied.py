@@ -57,13 +57,13 @@ class ProxiedProtocol(asyncio.BufferedProtocol):
             self._missing = missing(header)
             if self._missing:
                 return
-            address = client_address(header)
+            protocol = self.take(header)
         except ProxyHeaderError as error:
             self._missing = 1  # a buffer must not be empty; nothing more is read
             self._refuse(PROXY_HEADER_MISSING if error.is_missing else PROXY_HEADER_MALFORMED, str(error))
             return
         self._end()
-        self._hand_over(address)
+        self._hand_over(protocol)
 
     def eof_received(self) -> bool:
         return False
@@ -71,11 +71,12 @@ class ProxiedProtocol(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._refuse(PROXY_HEADER_MISSING, "the connection ended before a complete PROXY header arrived")
 
-    def _hand_over(self, address: tuple[str, int] | None) -> None:
-        protocol = MqttTcpProtocol(self._server)
+    def take(self, header: bytes) -> MqttTcpProtocol:
+        """The transport of the client that a complete header names. Raises ProxyHeaderError."""
+        return _Transport(self._server, client_address(header))
+
+    def _hand_over(self, protocol: MqttTcpProtocol) -> None:
         protocol.connection_made(self._transport)
-        if address is not None:
-            protocol.peer = f"{address[0]}:{address[1]}"
         self._transport.set_protocol(protocol)
 
     def _refuse(self, reason: str, detail: str) -> None:
@@ -91,3 +92,16 @@ class ProxiedProtocol(asyncio.BufferedProtocol):
         self._is_over = True
         if self._timer is not None:
             self._timer.cancel()
+
+
+class _Transport(MqttTcpProtocol):
+    """The peer is the proxy's client, if the proxy has named one."""
+
+    def __init__(self, server: HostServer, address: tuple[str, int] | None) -> None:
+        super().__init__(server)
+        self._address = address
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        if self._address is not None:
+            self.peer = f"{self._address[0]}:{self._address[1]}"

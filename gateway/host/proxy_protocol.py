@@ -11,9 +11,9 @@ from gateway.errors import ProxyHeaderError
 HEADER_BYTES_MAX: Final = 4096
 """A longer version 2 header is refused; without extensions the longest has 232 bytes."""
 
-_SIGNATURE: Final = b"\r\n\r\n\0\r\nQUIT\n"
-_FIXED_BYTES: Final = 16  # of version 2: signature, version and command, family and protocol, length of the rest
-_LOCAL, _PROXY = 0x20, 0x21
+SIGNATURE: Final = b"\r\n\r\n\0\r\nQUIT\n"
+FIXED_BYTES: Final = 16  # of version 2: signature, version and command, family and protocol, length of the rest
+_LOCAL, PROXY_COMMAND = 0x20, 0x21
 _UNSPECIFIED: Final = 0x00
 _ADDRESS_BYTES: Final = {0x11: 12, 0x21: 36, 0x31: 216}  # streams over IPv4, IPv6 and UNIX sockets
 _ADDRESSES: Final = {0x11: (IPv4Address, 4), 0x21: (IPv6Address, 16)}
@@ -32,10 +32,10 @@ def missing(header: bytes) -> int:
     size = len(header)
     if not size:
         return _LINE_BYTES_MIN
-    if header.startswith(_SIGNATURE[:size]):
-        if size < _FIXED_BYTES:
-            return _FIXED_BYTES - size
-        whole = _FIXED_BYTES + int.from_bytes(header[14:16], "big")
+    if header.startswith(SIGNATURE[:size]):
+        if size < FIXED_BYTES:
+            return FIXED_BYTES - size
+        whole = FIXED_BYTES + int.from_bytes(header[14:16], "big")
         if whole > HEADER_BYTES_MAX:
             raise ProxyHeaderError(f"the PROXY header has {whole} bytes, more than {HEADER_BYTES_MAX}")
         return whole - size
@@ -50,7 +50,24 @@ def client_address(header: bytes) -> tuple[str, int] | None:
 
     Raises ProxyHeaderError.
     """
-    return _parse_binary(header) if header.startswith(_SIGNATURE) else _parse_line(header)
+    return _parse_binary(header) if header.startswith(SIGNATURE) else _parse_line(header)
+
+
+def extensions(header: bytes) -> dict[int, bytes]:
+    """The extensions (TLV) of a complete header of version 2, by type. Raises ProxyHeaderError."""
+    return split_extensions(header[FIXED_BYTES + _ADDRESS_BYTES.get(header[13], 0) :])
+
+
+def split_extensions(rest: bytes) -> dict[int, bytes]:
+    """Types and values of a row of extensions; of two of a type the last. Raises ProxyHeaderError if one is cut off."""
+    found: dict[int, bytes] = {}
+    while rest:
+        end = 3 + int.from_bytes(rest[1:3], "big")
+        if len(rest) < max(3, end):
+            raise ProxyHeaderError("an extension of the PROXY header is cut off")
+        found[rest[0]] = rest[3:end]
+        rest = rest[end:]
+    return found
 
 
 def _missing_in_line(header: bytes, size: int) -> int:
@@ -69,13 +86,13 @@ def _missing_in_line(header: bytes, size: int) -> int:
 
 def _parse_binary(header: bytes) -> tuple[str, int] | None:
     command, family = header[12], header[13]
-    if command not in (_LOCAL, _PROXY):
+    if command not in (_LOCAL, PROXY_COMMAND):
         raise ProxyHeaderError(f"the PROXY header has the unknown version or command 0x{command:02X}")
     if command == _LOCAL or family == _UNSPECIFIED:
         return None
     if family not in _ADDRESS_BYTES:
         raise ProxyHeaderError(f"the PROXY header has the unknown family or protocol 0x{family:02X}")
-    body = header[_FIXED_BYTES:]
+    body = header[FIXED_BYTES:]
     if len(body) < _ADDRESS_BYTES[family]:
         raise ProxyHeaderError("the PROXY header is too short for its addresses")
     if family not in _ADDRESSES:

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import structlog
 
+from gateway.host.connection import ByteTaker, Refuse
 from gateway.host.host_connection import HostConnection
 from gateway.host.host_server import HostServer
 from gateway.host.quic_tls import ClientCertificateError, QuicCredentials
@@ -35,6 +36,7 @@ class QuicTransport:
     `handshake_done` is called once, at the end of the handshake or of the connection, whichever is first."""
 
     bearer = "quic"
+    refuse: Refuse | None = None
 
     def __init__(
         self,
@@ -53,7 +55,7 @@ class QuicTransport:
         self._handshake_done: Callable[[], None] | None = handshake_done
         self._gone = gone
         self._loop = asyncio.get_running_loop()
-        self._connection: HostConnection | None = None
+        self._connection: ByteTaker | None = None
         self._address: NetworkAddress = None
         self._is_turn_due = False
         self._is_reading_paused = False
@@ -96,6 +98,9 @@ class QuicTransport:
             self._is_writing_paused = True
             if self._connection is not None:
                 self._connection.writing_paused()
+
+    def hand_over(self, to: ByteTaker) -> None:
+        self._connection = to
 
     def close(self) -> None:
         """Closes once everything written is delivered and the client has closed its side or its time is over. Until

@@ -3,6 +3,7 @@
 import asyncio
 from typing import cast
 
+from gateway.host.connection import ByteTaker, Refuse
 from gateway.host.host_connection import HostConnection
 from gateway.host.host_server import HostServer
 from gateway.host.tls import common_name
@@ -18,13 +19,14 @@ class MqttTcpProtocol(asyncio.BufferedProtocol):
     """The transport of one TCP connection."""
 
     bearer = "mqtt"
+    refuse: Refuse | None = None
     certificate: str | None = None
     _shared = memoryview(bytearray(_BUFFER_BYTES))
 
     def __init__(self, server: HostServer) -> None:
         self._server = server
         self._transport: asyncio.Transport | None = None
-        self._connection: HostConnection | None = None
+        self._connection: ByteTaker | None = None
         self._linger: asyncio.TimerHandle | None = None
         self.peer = ""
 
@@ -65,6 +67,9 @@ class MqttTcpProtocol(asyncio.BufferedProtocol):
     def write(self, data: bytes) -> None:
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
+
+    def hand_over(self, to: ByteTaker) -> None:
+        self._connection = to
 
     def close(self) -> None:
         """Closes once everything written is sent and the client has closed its side or its time is over.

@@ -20,6 +20,7 @@ from websockets.protocol import Event
 from websockets.typing import Origin, Subprotocol
 
 from gateway.errors import ProxyHeaderError
+from gateway.host.connection import ByteTaker, Refuse
 from gateway.host.host_connection import HostConnection
 from gateway.host.host_server import HostServer
 from gateway.host.proxies import TrustedProxies
@@ -62,6 +63,7 @@ class _WebSocketTransport:
     """The transport of one WebSocket connection; collected writes go out as one frame."""
 
     bearer = "ws"
+    refuse: Refuse | None = None
 
     def __init__(self, socket: ServerConnection, server: HostServer, peer: str) -> None:
         self._socket = socket
@@ -75,7 +77,10 @@ class _WebSocketTransport:
         self._watchdog: asyncio.TimerHandle | None = None
         self.peer = peer
         self.certificate = common_name(socket.transport.get_extra_info("peercert"))
-        self.connection = HostConnection(server, self)
+        self.connection: ByteTaker = HostConnection(server, self)
+
+    def hand_over(self, to: ByteTaker) -> None:
+        self.connection = to
 
     def write(self, data: bytes) -> None:
         self._out += data

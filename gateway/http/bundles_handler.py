@@ -13,6 +13,7 @@ from gateway.http.message_presence_handler import decoded
 from gateway.http.problems import Problem, bad_request, refusal
 from gateway.mesh.admission import BundleAdmission
 from gateway.mesh.carried import RIGHTS_TOPIC, CarriedBundles
+from gateway.mesh.certificate_topic import CertificateTopic
 from gateway.mesh.deliveries import DeliveryReports
 from gateway.mesh.platform import Platform
 from gateway.mesh.receipts import ReceiptAdmission
@@ -45,8 +46,10 @@ class Mesh:
     """What a gateway needs that takes bundles. Clients that may publish to `$bundles` may bring bundles and receipts,
     whoever wrote these; those that may subscribe to `$bundles/<device>` may carry for the device."""
 
-    def __init__(self, platform: Platform, hosts: HostServer, settings: GatewaySettings) -> None:
-        self.platform, self._counts = platform, hosts.counts
+    def __init__(
+        self, platform: Platform, certificates: CertificateTopic, hosts: HostServer, settings: GatewaySettings
+    ) -> None:
+        self.platform, self._certificates, self._counts = platform, certificates, hosts.counts
         reports = DeliveryReports(hosts.home.message_presence, lambda: platform.name, hosts.clock, hosts.counts)
         self.admission = BundleAdmission(platform, hosts, settings, reports)
         self.carried = CarriedBundles(platform, hosts, settings.mesh)
@@ -57,7 +60,7 @@ class Mesh:
         needs the certificate that is refused."""
         async for der in in_slices(certificates):
             try:
-                self.platform.learn(der)
+                self._certificates.learn(der)
             except CertificateError:
                 self._counts["mesh_certificates_refused"] += 1
 

@@ -12,29 +12,39 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from bundles.bundle import Bundle, Header
+from bundles.bundle import Bundle, Kind
 from gateway.host.authenticator import MESH_BEARER, Credentials, NotAdmitted
 from gateway.host.host_server import HostServer
 from gateway.mesh.deliveries import DeliveryReports
-from gateway.mesh.opened import Opened, Refused, open_bundle, read, verify
+from gateway.mesh.incarnations import Incarnations
+from gateway.mesh.opened import NotOurKey, Opened, Refused, open_bundle, read, verify
 from gateway.mesh.platform import Platform
 from gateway.shard.messages import Delivery, Message
 from gateway.shard.publishing import Publisher
 from gateway.slices import in_slices
 from mqtt.codes import ReasonCode
 from schemas.mesh_api import BundleResult
+from schemas.mesh_settings import BUNDLE_ROOM
 from schemas.settings import GatewaySettings
-
-_HEADER_ROOM: Final = 4_096
-"""How much larger a bundle may be than the largest message, for header, signature and seal."""
 
 _LATER: Final = frozenset(
     {
         *(ReasonCode.QUOTA_EXCEEDED, ReasonCode.UNSPECIFIED_ERROR, ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR),
         *(ReasonCode.SERVER_BUSY, ReasonCode.SERVER_UNAVAILABLE, ReasonCode.MESSAGE_RATE_TOO_HIGH),
+        *(ReasonCode.CONNECTION_RATE_EXCEEDED, ReasonCode.SERVER_SHUTTING_DOWN, ReasonCode.USE_ANOTHER_SERVER),
     }
 )
-"""Why a message is refused that may be accepted later."""
+"""Why a message or its originator is refused that may be accepted later. Anything else is for good."""
+_TEXTS: Final = {
+    ReasonCode.PACKET_TOO_LARGE: "it is larger than a limit of the platform for its topic or content type, or than "
+    "Kafka takes",
+    ReasonCode.NOT_AUTHORIZED: "its originator may not publish to its destination",
+    ReasonCode.TOPIC_NAME_INVALID: "its destination is blocked, or only the platform uses it",
+    ReasonCode.QUOTA_EXCEEDED: "a limit is reached: of the originator's rate, of retained messages, or of what is in "
+    "flight to Kafka",
+    ReasonCode.UNSPECIFIED_ERROR: "Kafka refused it; the gateway's log says why",
+}
+"""For whoever has sent the message."""
 
 
 class _Later(Exception):
@@ -53,8 +63,8 @@ class _Originator:
 
     writable = False
 
-    def __init__(self, answered: Callable[[Header, ReasonCode], None]) -> None:
-        self.sent: dict[int, Header] = {}
+    def __init__(self, answered: Callable[[Opened, ReasonCode], None]) -> None:
+        self.sent: dict[int, Opened] = {}
         self._answered = answered
 
     def answer(self, qos: int, packet_id: int, reason: ReasonCode) -> None:
@@ -80,7 +90,9 @@ class BundleAdmission:
         self._home = hosts.home
         self._authenticator = hosts.authenticator
         self._limits = settings.limits
-        self._recent_max = settings.mesh.recent_bundles
+        self._settings = mesh = settings.mesh
+        known = (one for shard in hosts.home.states for one in shard.bundles.stores())
+        self._incarnations = Incarnations(mesh.sources, mesh.originator_incarnations, mesh.remembered_s, known)
         self._timeout_s = settings.http.kafka_timeout_s
         self._clock = hosts.clock
         self._in_flight = hosts.in_flight
@@ -117,17 +129,24 @@ class BundleAdmission:
         return results
 
     def _verified(self, raw: bytes) -> Bundle:
-        bundle = read(raw, self._limits.packet_bytes + _HEADER_ROOM)
+        bundle = read(raw, self._limits.packet_bytes + BUNDLE_ROOM)
         name = bundle.header.originator
         keys = self._platform.known.originator_keys(name)
         if not keys:
             raise _Later(f"no certificate of {name} is known here that is in force: send it along")
-        verify(bundle, keys)
+        verify(bundle, keys, self._settings.lifetime_s)
         return bundle
 
     def _opened(self, bundle: Bundle) -> Opened:
-        certificates = [one.der for one in self._platform.known.of(bundle.header.originator)]
-        return open_bundle(bundle, self._platform.identity, certificates)
+        header, certificates = bundle.header, list[bytes]()
+        if header.kind is Kind.ENVELOPE:
+            certificates = [one.der for one in self._platform.known.of(header.originator)]
+        try:
+            return open_bundle(bundle, self._platform.identity, certificates)
+        except NotOurKey as error:
+            if self._platform.is_sealed_to_another():
+                raise _Later(f"{error}, or bring it again: another gateway has a newer key than this one") from error
+            raise
 
     def _earlier(self, bundle: Bundle) -> asyncio.Future[_Answer] | None:
         """The answer to an earlier copy, here or at another gateway; None if none is known."""
@@ -153,7 +172,7 @@ class BundleAdmission:
             try:
                 rules = await self._authenticator.admit(Credentials(name, None, None, None, peer, MESH_BEARER))
             except NotAdmitted as error:
-                raise _Later(str(error)) from error
+                raise (_Later if error.reason in _LATER else Refused)(str(error)) from error
             links[name] = _Originator(self._answered)
             publishers[name] = self._home.bundle_publisher(name, links[name], rules)
         return publishers[name], links[name]
@@ -162,21 +181,25 @@ class BundleAdmission:
         if self._in_flight() >= self._limits.in_flight_messages:
             raise _Later("too many messages are in flight to Kafka")
         header, packet = opened.header, opened.packet
+        if header.kind is Kind.MESSAGE:
+            reason = self._incarnations.refusal(header.originator, header.incarnation, self._clock())
+            if reason:
+                raise _Later(reason)
         packet.packet_id = number
         answer: asyncio.Future[_Answer] = asyncio.get_running_loop().create_future()
-        self._on_way[header.message_id] = answer
-        link.sent[number] = header
-        publisher.publish(packet, header.message_id, opened.mark)
+        self._on_way[opened.message_id] = answer
+        link.sent[number] = opened
+        publisher.publish(packet, opened.message_id, opened.mark)
         return answer
 
-    def _answered(self, header: Header, reason: ReasonCode) -> None:
+    def _answered(self, opened: Opened, reason: ReasonCode) -> None:
         at_ms = int(self._clock() * 1000)
         if reason is ReasonCode.SUCCESS:
-            self._recent[header.message_id] = at_ms
-            if len(self._recent) > self._recent_max:
+            self._recent[opened.message_id] = at_ms
+            if len(self._recent) > self._settings.recent_bundles:
                 self._recent.popitem(last=False)
-            self._reports.delivered(header)
-        self._on_way.pop(header.message_id).set_result(_Answer(reason, at_ms))
+            self._reports.delivered(opened.message_id, opened.header)
+        self._on_way.pop(opened.message_id).set_result(_Answer(reason, at_ms))
 
     def _result(self, message_id: str, answered: asyncio.Future[_Answer]) -> BundleResult:
         if not answered.done():
@@ -184,5 +207,5 @@ class BundleAdmission:
         reason, at_ms = answered.result()
         if reason is ReasonCode.SUCCESS:
             return BundleResult("taken", receipt=self._platform.receipt(message_id, at_ms).encoded)
-        text = f"the platform refuses the message: {reason.name.lower().replace('_', ' ')}"
+        text = f"the platform refuses the message: {_TEXTS.get(reason, reason.name.lower().replace('_', ' '))}"
         return BundleResult("later" if reason in _LATER else "refused", text)

@@ -39,11 +39,11 @@ class DeliveryReports:
         self._waiting: deque[MessagePresenceEvent] = deque()
         self._timer: asyncio.TimerHandle | None = None
 
-    def delivered(self, header: Header) -> None:
+    def delivered(self, message_id: str, header: Header) -> None:
         """The platform has stored the message."""
         self._report(
             MessagePresenceEvent(
-                id=header.message_id,
+                id=message_id,
                 event="delivered",
                 agent=self._agent(),
                 at_us=int(self._clock() * 1e6),

@@ -17,7 +17,7 @@ from bundles.errors import BundleError, SealError
 from bundles.identity import Identity
 from mqtt.packets import Publish
 from mqtt.topics import is_topic_name
-from schemas.envelope import BundleMark
+from schemas.envelope import BUNDLE_WINDOW, BundleMark
 from schemas.mesh_api import BUNDLE_TYPE, CERTIFICATE_PROPERTY
 
 _QOS: Final = 2
@@ -31,9 +31,14 @@ class Refused(Exception):
     """The bundle will never be taken; the text says why."""
 
 
-class Opened(NamedTuple):
-    """A message and whose it is; `packet_id` of the packet is 0."""
+class NotOurKey(Refused):
+    """The payload is sealed to no key that the platform has here."""
 
+
+class Opened(NamedTuple):
+    """A message, its id and whose it is; `packet_id` of the packet is 0."""
+
+    message_id: str
     header: Header
     packet: Publish
     mark: BundleMark
@@ -49,8 +54,8 @@ def read(raw: bytes, bytes_max: int) -> Bundle:
         raise Refused(str(error)) from error
 
 
-def verify(bundle: Bundle, keys: Sequence[Ed25519PublicKey]) -> None:
-    """Raises Refused unless the bundle is its originator's, and alive."""
+def verify(bundle: Bundle, keys: Sequence[Ed25519PublicKey], lifetime_s: int) -> None:
+    """Raises Refused unless the bundle is its originator's, and alive, and one that recipients can remember."""
     name = bundle.header.originator
     if name.startswith(_NOT_AGENTS):
         raise Refused(f"{name!r} is not a name of an agent")
@@ -60,6 +65,14 @@ def verify(bundle: Bundle, keys: Sequence[Ed25519PublicKey]) -> None:
         raise Refused(str(error)) from error
     if not bundle.remaining_s:
         raise Refused("its lifetime is over")
+    header = bundle.header
+    if header.lifetime_s > lifetime_s:
+        raise Refused(f"its lifetime is {header.lifetime_s} s, longer than gateway.mesh.lifetime_s = {lifetime_s}")
+    if header.sequence - header.low_water >= BUNDLE_WINDOW:
+        raise Refused(
+            f"it is message {header.sequence} of its originator, and message {header.low_water} to the same recipient "
+            f"was alive when it was written; between them may be at most {BUNDLE_WINDOW}"
+        )
 
 
 def open_bundle(bundle: Bundle, platform: Identity, certificates: Sequence[bytes] = ()) -> Opened:
@@ -68,7 +81,7 @@ def open_bundle(bundle: Bundle, platform: Identity, certificates: Sequence[bytes
     header = bundle.header
     if not is_topic_name(header.destination):
         raise Refused(f"the destination {header.destination!r} is neither a topic nor an inbox")
-    mark = BundleMark(header.incarnation, header.sequence, header.low_water)
+    mark = BundleMark(header.incarnation, header.sequence, header.low_water, header.kind is Kind.ENVELOPE)
     properties: dict[str, Any] = {"message_expiry_interval": bundle.remaining_s}
     if header.kind is Kind.ENVELOPE:
         properties["content_type"] = BUNDLE_TYPE
@@ -79,14 +92,16 @@ def open_bundle(bundle: Bundle, platform: Identity, certificates: Sequence[bytes
         content = _content(bundle, platform)
         payload, retain = content.payload, content.retain
         properties |= _properties(content)
-    return Opened(header, Publish(header.destination, payload, _QOS, retain, False, 0, properties), mark)
+    return Opened(
+        bundle.message_id, header, Publish(header.destination, payload, _QOS, retain, False, 0, properties), mark
+    )
 
 
 def _content(bundle: Bundle, platform: Identity) -> Content:
     try:
         return content_format.decode(platform.unseal(bundle))
     except SealError as error:
-        raise Refused(f"{error}: seal it to the key of {platform.name}") from error
+        raise NotOurKey(f"{error}: seal it to the key of {platform.name}") from error
     except BundleError as error:
         raise Refused(str(error)) from error
 

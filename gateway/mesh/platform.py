@@ -27,6 +27,8 @@ CALLERS: Final = "http"
 """Every agent that reports over HTTP is called `http…` (:mod:`gateway.http.identity`)."""
 
 _SEEN_MAX: Final = 10_000
+_ON_THE_WAY: Final = 1_000
+"""Names beside those on the topic `mesh-certificates`, which bounds them (:mod:`gateway.mesh.certificate_topic`)."""
 
 log = structlog.get_logger(__name__)
 
@@ -42,11 +44,12 @@ class Platform:
 
     def __init__(self, settings: MeshSettings, wall_s: Callable[[], float]) -> None:
         self._wall_s = wall_s
+        self._when_renewed: list[Callable[[Certificate], None]] = []
         authority = _read("authority_file", settings.authority_file, Authority.from_pem)
         paths = [settings.certificate_file, settings.key_file, *settings.sealing_key_files]
         self._identity = Watched(paths, lambda: self._read_identity(settings, authority), self._renewed)
         self.files: list[Watched[Any]] = [self._identity]
-        self.known = KnownCertificates(authority, wall_s, most=settings.certificates, kept=(self.name,))
+        self.known = KnownCertificates(authority, wall_s, most=settings.certificates + _ON_THE_WAY, kept=(self.name,))
         self.known.add(self.identity.certificate.der)
         self._seen: OrderedDict[bytes, str] = OrderedDict()
         if settings.revocations_file:
@@ -72,17 +75,18 @@ class Platform:
         """That the platform has stored a message, and when, ms since the epoch."""
         return self.identity.receipt(message_id, Role.GATEWAY, delivered_ms)
 
-    def learn(self, der: bytes) -> None:
-        """Takes an agent's certificate. Each is verified once, as long as one of its name is known. Raises
-        CertificateError."""
+    def learn(self, der: bytes) -> Certificate | None:
+        """Takes an agent's certificate; None if it brings nothing new. Each is verified once, as long as one of its
+        name is known. Raises CertificateError."""
         name = self._seen.get(der)
-        if name is not None and self.known.of(name):
-            self._seen.move_to_end(der)
-            return
+        if self.known.has(der) or (name is not None and self.known.of(name)):
+            if name is not None:
+                self._seen.move_to_end(der)
+            return None
         self._seen[der] = self.known.authority.read(der).name
-        self.known.add(der)
         if len(self._seen) > _SEEN_MAX:
             self._seen.popitem(last=False)
+        return self.known.add(der)
 
     def _read_identity(self, settings: MeshSettings, authority: Authority) -> Identity:
         def certificate_of(pem: bytes) -> Certificate:
@@ -111,8 +115,21 @@ class Platform:
             raise SettingsError(f"{where}: the certificate has expired; renew it")
         return identity
 
+    def when_renewed(self, call: Callable[[Certificate], None]) -> None:
+        """`call` is called with the platform's certificate, now and whenever it is renewed."""
+        self._when_renewed.append(call)
+        call(self.identity.certificate)
+
+    def is_sealed_to_another(self) -> bool:
+        """Whether a payload may be sealed to a key of the platform that only other gateways have yet: their certificate
+        is known here."""
+        ours = [key.public_key() for key in self.identity.sealing_keys]
+        return any(one.sealing_key not in ours for one in self.known.gateways() if one.name == self.name)
+
     def _renewed(self, identity: Identity) -> None:
         self.known.add(identity.certificate.der)
+        for call in self._when_renewed:
+            call(identity.certificate)
 
     def _checked_revocations(self, encoded: bytes) -> bytes:
         revocation_format.read(encoded, self.known.authority.key)

@@ -127,12 +127,16 @@ def _stores(sources: Sources) -> Iterator[Metric]:
     yield _gauge("waystation_routes", "Route keys requested from the routers", home.routes)
     yield _gauge("waystation_spool_rows", "Deliveries in the spool", spool.rows)
     yield _gauge("waystation_spool_file_bytes", "Size of the spool's files", spool.file_bytes)
+    bundles = sum(len(shard.bundles) for shard in home.states)
+    yield _gauge("waystation_bundle_sources", "Pairs of a store and a recipient whose bundles are remembered", bundles)
     failing = int(bool(home.spool_fault))
     yield _gauge("waystation_spool_failing", "1 while the spool cannot be written or read", failing)
     parked = sum(shard.order.parked.records for shard in home.states)
     yield _gauge(
         "waystation_parked_instructions", "Instructions waiting for direct deliveries of earlier messages", parked
     )
+    held = sum(shard.feeds.held for shard in home.states)
+    yield _gauge("waystation_feed_held", "Copies of redundant feeds' messages that wait behind gaps", held)
 
 
 def _kafka(sources: Sources) -> Iterator[Metric]:

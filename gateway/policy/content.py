@@ -22,7 +22,7 @@ class Finding(NamedTuple):
 FINE: Final = Finding(ALLOWED, "")
 # 0x90, not 0x87: the name is well formed but not accepted, and no other user would be allowed (MQTT 5.0, 3.4.2.1).
 BLOCKED_TOPIC: Final = Finding(Verdict(ReasonCode.TOPIC_NAME_INVALID), "policy_blocked_topic")
-_LARGE: Final = Verdict(ReasonCode.QUOTA_EXCEEDED)
+_LARGE: Final = Verdict(ReasonCode.PACKET_TOO_LARGE)  # for good, unlike QUOTA_EXCEEDED; as 0x97 to MQTT clients
 LARGE_MESSAGE: Final = Finding(_LARGE, "policy_message_bytes")
 LARGE_FOR_TOPIC: Final = Finding(_LARGE, "policy_topic_bytes")
 LARGE_ATTACHMENT: Final = Finding(_LARGE, "policy_attachment_bytes")

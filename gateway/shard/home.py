@@ -171,6 +171,10 @@ class Home:
             raise NotAdmitted(ReasonCode.USE_ANOTHER_SERVER, "another gateway has the client's shard")
         return home
 
+    def has_shard_of(self, client: str) -> bool:
+        """Whether this gateway has the client's shard."""
+        return self._find(client) is not None
+
     def _find(self, client: str) -> ShardHome | None:
         return self.shards.get(shard_of(client, self._node.settings.kafka.shards))
 

@@ -44,12 +44,10 @@ class Offering:
 
     def takes_bundle(self, message: Message) -> bool:
         """Whether a message that came in a bundle is offered: not if an earlier copy of it was (M14)."""
-        verdict = self._bundles.judge(message)
-        if verdict == "full":
-            self._node.counts["bundles_not_remembered"] += 1
-        elif verdict == "duplicate":
+        is_new = self._bundles.is_new(message, self._node.clock())
+        if not is_new:
             self._node.counts["bundles_duplicate"] += 1
-        return verdict == "new"
+        return is_new
 
     def offer(self, pending: PendingMessage, subscriptions: Sequence[SessionSubscription]) -> Steps[None]:
         """Offers the message to clients of `subscriptions`, in steps. Then `pending` waits for them, or is finished."""
@@ -85,7 +83,7 @@ def _is_for(session: Session, pending: PendingMessage) -> bool:
     message = pending.message
     if message.id in session.retained_sent:
         return False
-    if pending.position >= 0 and (session.client in pending.done or pending.position < session.since):
+    if pending.position >= 0 and (session.client in pending.done or pending.offered_at < session.since):
         return False
     if session.subscribing and message.retain:  # the retained message must not follow the live one
         session.live_meanwhile.add(message.id)

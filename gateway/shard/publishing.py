@@ -21,13 +21,16 @@ from mqtt.properties import NO_PROPERTIES, forwarded_section
 from schemas.envelope import RETAIN_FLAG, BundleMark, Headers, Meta, ingress_headers
 from schemas.identity import INBOX_MARK, derived_message_id, new_message_id, partition_of
 from schemas.origin import WILL_FLAG
-from schemas.reserved_topics import is_reserved
+from schemas.reserved_topics import RESERVED_STARTS, is_reserved
 from schemas.session_log import WillRecord
 
 log = structlog.get_logger(__name__)
 
-_LIMITS = (KafkaError._QUEUE_FULL, KafkaError.MSG_SIZE_TOO_LARGE)
-"""Refusals that say how much, not what."""
+_REASONS = {
+    KafkaError._QUEUE_FULL: ReasonCode.QUOTA_EXCEEDED,
+    KafkaError.MSG_SIZE_TOO_LARGE: ReasonCode.PACKET_TOO_LARGE,
+}
+"""Kafka's refusals that say how much, not what."""
 
 
 def will_id(client: str, will: WillRecord) -> str:
@@ -98,7 +101,7 @@ class Publisher:
             if packet.packet_id in self._session.inbound.publishing:
                 return
             self._session.inbound.begin(packet.packet_id)
-        if packet.topic.startswith("$") and is_reserved(packet.topic):
+        if packet.topic.startswith(RESERVED_STARTS) and is_reserved(packet.topic):
             self._refuse_reserved(packet)
             return
         if self._judge is not None:
@@ -198,8 +201,7 @@ class Publisher:
     def _one_stored(self, pending: _Pending, error: Any) -> None:
         pending.stores -= 1
         if error is not None:
-            exceeded = error.code() in _LIMITS
-            pending.reason = ReasonCode.QUOTA_EXCEEDED if exceeded else ReasonCode.UNSPECIFIED_ERROR
+            pending.reason = _REASONS.get(error.code(), ReasonCode.UNSPECIFIED_ERROR)
         if pending.stores:
             return
         if pending.reason is ReasonCode.SUCCESS:

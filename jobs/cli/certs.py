@@ -23,6 +23,10 @@ def certs(
     clients: Annotated[
         list[str] | None, typer.Option("--client", help="Also create a certificate for this client. May be repeated.")
     ] = None,
+    gateways: Annotated[
+        list[str] | None,
+        typer.Option("--gateway", help="Also create a certificate for this member of a cluster. May be repeated."),
+    ] = None,
     days: Annotated[int, typer.Option(min=1, max=825, help="Validity of the certificates in days.")] = 30,
 ) -> None:
     """Create test certificates for TLS: a certificate authority, and certificates for the server and for clients.
@@ -38,7 +42,7 @@ def certs(
     from jobs.runtime.certificates import make  # it takes a moment to load
 
     try:
-        make(directory, hosts or HOSTS, clients or [], days, typer.echo)
+        make(directory, hosts or HOSTS, clients or [], days, typer.echo, gateways or [])
     except (OSError, ValueError) as error:
         raise JobError(f"cannot create certificates in {directory}: {error}") from error
     place = directory.absolute()

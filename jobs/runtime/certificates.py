@@ -19,18 +19,28 @@ BEFORE = timedelta(minutes=5)
 Report = Callable[[str], None]
 
 
-def make(directory: Path, hosts: Sequence[str], clients: Sequence[str], days: int, report: Report) -> None:
-    """Creates an authority (`ca`) unless it exists, and signed by it `server`, for these names and addresses, and one
-    for each client.
+def make(
+    directory: Path,
+    hosts: Sequence[str],
+    clients: Sequence[str],
+    days: int,
+    report: Report,
+    gateways: Sequence[str] = (),
+) -> None:
+    """Creates an authority (`ca`) unless it exists, and signed by it `server`, for these names and addresses, one for
+    each client, and one for each gateway of a cluster, which is client and server of the others.
 
     Each is a certificate `.crt` and a key `.key`, in PEM. Raises OSError, and ValueError for an impossible name.
     """
     directory.mkdir(parents=True, exist_ok=True)
     authority, key = _authority(directory, days, report)
     names = _alternative_names(hosts)
-    _issue(directory, "server", hosts[0], ExtendedKeyUsageOID.SERVER_AUTH, names, authority, key, days, report)
-    for client in clients:
-        _issue(directory, client, client, ExtendedKeyUsageOID.CLIENT_AUTH, None, authority, key, days, report)
+    server, client = ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH
+    _issue(directory, "server", hosts[0], [server], names, authority, key, days, report)
+    for name in clients:
+        _issue(directory, name, name, [client], None, authority, key, days, report)
+    for name in gateways:
+        _issue(directory, name, name, [server, client], None, authority, key, days, report)
 
 
 def _authority(directory: Path, days: int, report: Report) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
@@ -53,7 +63,7 @@ def _issue(
     directory: Path,
     file: str,
     name: str,
-    usage: x509.ObjectIdentifier,
+    usages: Sequence[x509.ObjectIdentifier],
     names: x509.SubjectAlternativeName | None,
     authority: x509.Certificate,
     authority_key: ec.EllipticCurvePrivateKey,
@@ -70,7 +80,7 @@ def _issue(
     builder = _builder(_name(name), authority.subject, key, days)
     builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
     builder = builder.add_extension(_usage(signs=False), critical=True)
-    builder = builder.add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+    builder = builder.add_extension(x509.ExtendedKeyUsage(usages), critical=False)
     issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key())
     builder = builder.add_extension(issuer, critical=False)
     if names is not None:

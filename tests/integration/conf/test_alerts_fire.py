@@ -68,6 +68,16 @@ def gateway(**changed: str) -> Series:
     return found
 
 
+def feed(adapters: dict[str, tuple[int, int]], state: str = "redundant") -> Series:
+    """A gateway that knows one feed: by slot, how many adapters are alive, and how many silent."""
+    found = gateway() | {f'waystation_feed_state{{{GATEWAY},feed="radar",state="{state}"}}': steady(1)}
+    for slot, (alive, silent) in adapters.items():
+        labels = f'{GATEWAY},feed="radar",slot="{slot}"'
+        found[f"waystation_feed_adapters_alive{{{labels}}}"] = steady(alive)
+        found[f"waystation_feed_adapters_silent{{{labels}}}"] = steady(silent)
+    return found
+
+
 def application(instance: str, queries: list[str], **changed: str) -> Series:
     """A Spark application with its queries; `changed` by the metric's name."""
     process = f'{SPARK}"{instance}"'
@@ -188,6 +198,12 @@ CASES: dict[str, tuple[Series, set[str]]] = {
         scenario(gateway(waystation_admin_requests_refused_total=growing(60))),
         {"AdminRequestsRefused"},
     ),
+    "an adapter is dead": (scenario(feed({"active": (0, 1), "backup": (1, 0)})), {"FeedAdapterDead"}),
+    "an adapter was stopped": (scenario(feed({"active": (0, 0), "backup": (1, 0)})), set()),
+    "a dead adapter has a successor": (scenario(feed({"active": (1, 1), "backup": (1, 0)})), set()),
+    "both adapters are dead": (scenario(feed({"active": (0, 1), "backup": (0, 1)})), {"FeedDown"}),
+    "both adapters were stopped": (scenario(feed({"active": (0, 0), "backup": (0, 0)})), set()),
+    "no pair": (scenario(feed({"active": (1, 0), "backup": (1, 0)}, "refused")), {"FeedPairRefused"}),
     # Routers
     "one role of a process fails": (scenario(routers=stopped(both(), "router-backup")), {"RouterMissing", "QueryDown"}),
     "both roles of a process fail": (scenario(routers=stopped(both(), "router-")), {"NoRouter", "QueryDown"}),

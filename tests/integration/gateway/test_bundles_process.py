@@ -1,10 +1,12 @@
 """Bundles at a gateway process on a real broker, without any router: one that is brought again after kill -9 reaches an
-MQTT subscriber once, and has its receipt both times (M7, M12, M14, Q1)."""
+MQTT subscriber once, and has its receipt both times; its originator's certificate is known then (M5, M7, M12, M14,
+Q1)."""
 
 import base64
 import json
 import time
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -25,10 +27,9 @@ from tests.unit.gateway.mesh.mesh_gateway import b64, made
 FIRST, LAST = made(1, b"first", "fresh/1"), made(2, b"last", "fresh/1")
 
 
-def bring(gateway: Gateway, *bundles: bytes) -> list[dict[str, str]]:
+def bring(gateway: Gateway, *bundles: bytes, certificates: Sequence[bytes] = ()) -> list[dict[str, str]]:
     """The results."""
-    known = certificate("agent", now_s=time.time()).der
-    body = {"bundles": [b64(one) for one in bundles], "certificates": [b64(known)]}
+    body = {"bundles": [b64(one) for one in bundles], "certificates": [b64(one) for one in certificates]}
     headers = {"X-Client-Id": "proxy", "Content-Type": "application/json"}
     url = f"http://127.0.0.1:{gateway.http_port}/v1/bundles"
     request = urllib.request.Request(url, json.dumps(body).encode(), headers)
@@ -41,7 +42,8 @@ def bring(gateway: Gateway, *bundles: bytes) -> list[dict[str, str]]:
 def test_a_bundle_that_two_gateways_take_is_delivered_once(
     broker: LocalBroker, unique_prefix: str, tmp_path: Path
 ) -> None:
-    """M14: the one before kill -9, and the one after, which does not know of it; both copies are on `ingress`."""
+    """M14: the one before kill -9, and the one after, which does not know of it; both copies are on `ingress`. M5: it
+    knows the originator's certificate, which was brought to the first alone."""
     topics = broker.topics(unique_prefix)
     files = mesh_files(tmp_path / "mesh", time.time())
     known = KnownCertificates(Authority.from_pem(Path(files["authority_file"]).read_bytes()), time.time)
@@ -51,7 +53,7 @@ def test_a_bundle_that_two_gateways_take_is_delivered_once(
     try:
         receiver = Client("receiver").connect(gateway.port)
         receiver.subscribe("fresh/#")
-        (before,) = bring(gateway, encode(FIRST))
+        (before,) = bring(gateway, encode(FIRST), certificates=[certificate("agent", now_s=time.time()).der])
         assert before["outcome"] == "taken", before
         assert wait_until(lambda: receiver.got == [b"first"], PATIENCE_S)
         gateway.kill()

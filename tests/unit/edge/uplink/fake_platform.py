@@ -170,6 +170,7 @@ class FakeGateway:
         self.points: list[ConnectPoint] = []
         self.posts: list[int] = []
         self.most = 500
+        self.most_bytes = 1 << 30
         self.requests = 0
         self.upload_s = 0.0
         self.problem = GatewayProblem(503, "overloaded", "come back later", 3.0)
@@ -180,7 +181,7 @@ class FakeGateway:
 
     async def post_bundles(self, request: BundlesRequest) -> BundlesAnswer:
         await asyncio.sleep(self.upload_s)
-        if len(request.bundles) > self.most:
+        if len(request.bundles) > self.most or sum(map(len, request.bundles)) > self.most_bytes:
             raise GatewayProblem(413, "too_large", "the request is too large")
         self.posts.append(len(request.bundles))
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -87,6 +87,10 @@ class SocketGateway:
             return action(*arguments)
 
         return asyncio.run_coroutine_threadsafe(run(), self._loop).result(PATIENCE_S)
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Runs `work` on the gateway's loop; its result."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE_S)
 
     @property
     def quic_port(self) -> int:

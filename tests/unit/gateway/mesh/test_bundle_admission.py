@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from confluent_kafka import KafkaError
 
 from bundles import revocations
 from bundles.bundle import Bundle, Kind, decode, encode
@@ -19,15 +20,16 @@ from gateway.access.methods import EverybodyMethod
 from gateway.memory_bus import MemoryRecord
 from gateway.mesh.platform import Platform
 from gateway.policy.policy_authenticator import PolicyAuthenticator
-from schemas.envelope import BundleMark
+from schemas.envelope import BUNDLE_WINDOW, BundleMark
 from schemas.errors import SettingsError
 from schemas.mesh_api import BUNDLE_TYPE, CERTIFICATE_PROPERTY
+from schemas.mesh_settings import check_mesh
 from schemas.settings import process_settings
 from tests.draw import generator
 from tests.unit.bundles.files import PLATFORM, mesh_files
 from tests.unit.bundles.keys import NOW_S, authority_key, certificate
 from tests.unit.gateway.http.http_harness import run, until
-from tests.unit.gateway.mesh.mesh_gateway import MeshGateway, b64, made, outcomes
+from tests.unit.gateway.mesh.mesh_gateway import DAY_S, MeshGateway, b64, made, outcomes
 
 
 def test_a_message_is_published_as_its_originator(tmp_path: Path) -> None:
@@ -191,6 +193,40 @@ def test_hostile_bundles(tmp_path: Path) -> None:
     run(scenario())
 
 
+def test_what_recipients_cannot_remember_has_no_receipt(tmp_path: Path) -> None:
+    """M14, Q1: whatever has a receipt is delivered, once. So what a shard must not forget is limited before that: how
+    long a bundle lives, how far it is above its mark, and of how many stores of an originator messages are taken;
+    also after kill -9."""
+
+    async def scenario() -> None:
+        limits = {"lifetime_s": DAY_S, "originator_incarnations": 2, "remembered_s": 2.0 * DAY_S}
+        gateway = await MeshGateway(tmp_path, mesh=limits).start()
+        reader = await gateway.client("reader")
+        await reader.subscribe("#")
+        await asyncio.sleep(0.1)
+        answer = await gateway.bring(
+            made(1, lifetime_s=DAY_S + 1),
+            made(BUNDLE_WINDOW + 2, low_water=2),
+            made(BUNDLE_WINDOW + 1, b"far", low_water=2),
+            made(1, b"other store", incarnation=8),
+            made(1, b"third store", incarnation=9),
+            made(1, destination="@other", kind=Kind.ENVELOPE, sealed_to="other", incarnation=9),
+            made(2, b"near", "another/topic", low_water=2),
+            *(made(n, b"topic", f"topics/{n}", low_water=2) for n in range(3, 30)),
+        )
+        assert outcomes(answer) == ["refused", "refused", "taken", "taken", "later", "taken", "taken", *["taken"] * 27]
+        expected = sorted([b"far", b"other store", b"near", *[b"topic"] * 27])
+        await until(lambda: len(reader.payloads) == len(expected))
+        assert sorted(reader.payloads) == expected
+        for shard in gateway.home.shards.values():
+            await shard.checkpoint(at_once=True)
+        await gateway.restart()
+        again = await gateway.bring(made(1, b"third store", incarnation=9), made(3, b"second", incarnation=8))
+        assert outcomes(again) == ["later", "taken"]
+
+    run(scenario())
+
+
 def test_mutated_bundles_are_refused_or_change_only_what_is_not_signed(tmp_path: Path) -> None:
     draws = generator("mutated bundles at a gateway")
     good = encode(made(1))
@@ -272,6 +308,61 @@ def test_rules_and_policy_are_those_of_the_originator(tmp_path: Path) -> None:
         assert [record[1:3] for record in gateway.ingress()] == [("agent", "of/agent/x")]
 
     run(scenario())
+
+
+def test_what_will_never_be_taken_is_refused_for_good_and_says_why(tmp_path: Path) -> None:
+    """Q12: policy's and Kafka's size limits, too; what is beyond a rate or a quota may be brought again."""
+    content = {
+        "WAYSTATION_GATEWAY__POLICY__MESSAGE_BYTES": "1000",
+        "WAYSTATION_GATEWAY__POLICY__TOPIC_BYTES": '[{filter = "small/#", bytes = 10}]',
+        "WAYSTATION_GATEWAY__POLICY__ATTACHMENTS__TYPES": '["image/*"]',
+        "WAYSTATION_GATEWAY__POLICY__ATTACHMENTS__BYTES": "20",
+        "WAYSTATION_GATEWAY__POLICY__MESSAGE_RATE__MESSAGES_PER_S": "0.01",
+        "WAYSTATION_GATEWAY__POLICY__MESSAGE_RATE__MESSAGES_BURST": "10",
+    }
+
+    async def scenario() -> None:
+        policy = process_settings(content).gateway.policy
+        gateway = MeshGateway(tmp_path, retained_messages=1)
+        inner = MethodAuthenticator([EverybodyMethod()], None, Counter())
+        gateway._authenticator = PolicyAuthenticator(inner, policy, Counter(), gateway.loop_time)
+        await gateway.start()
+        sent = {
+            "message": made(1, bytes(1_001)),
+            "topic": made(2, bytes(11), "small/x"),
+            "attachment": made(3, bytes(21), content_type="image/png"),
+            "retained": made(4, b"x", "a", retain=True),
+            "too many retained": made(5, b"x", "b", retain=True),
+            "too many": made(20),
+        }
+        more = [made(n) for n in range(6, 12)]  # a burst of ten is allowed
+        answer = await gateway.bring(*[*sent.values()][:5], *more, sent["too many"])
+        results = answer.json["results"]
+        found = {name: results[n] for n, name in enumerate([*sent][:5])} | {"too many": results[-1]}
+        assert {name: one["outcome"] for name, one in found.items()} == {
+            **dict.fromkeys(["message", "topic", "attachment"], "refused"),
+            "retained": "taken",
+            "too many retained": "later",
+            "too many": "later",
+        }
+        assert all("larger than a limit" in found[name]["reason"] for name in ("message", "topic", "attachment"))
+        gateway.bus.refused[gateway.topics.ingress] = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
+        (result,) = (await gateway.bring(made(1, originator="other"))).json["results"]
+        assert result["outcome"] == "refused"
+        assert "Kafka takes" in result["reason"]
+
+    run(scenario())
+
+
+def test_a_bundle_of_the_largest_size_fits_a_request() -> None:
+    """R11: otherwise it would be answered with 413 for ever."""
+    files = {"authority_file": "a", "certificate_file": "c", "key_file": "k", "sealing_key_files": ("s",)}
+    mesh = msgspec.structs.replace(process_settings({}).gateway.mesh, enabled=True, **files)
+    check_mesh(mesh, 1_048_576)
+    with pytest.raises(SettingsError, match="request_bytes = 1048576 is too small"):
+        check_mesh(msgspec.structs.replace(mesh, request_bytes=1_048_576), 1_048_576)
+    with pytest.raises(SettingsError, match="remembered_s = 1 is too small"):
+        check_mesh(msgspec.structs.replace(mesh, remembered_s=1.0), 1_048_576)
 
 
 def test_a_revoked_originator_is_heard_no_more(tmp_path: Path) -> None:

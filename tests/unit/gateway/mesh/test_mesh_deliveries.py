@@ -35,7 +35,7 @@ def test_a_report_that_kafka_refuses_is_made_again() -> None:
         reports = DeliveryReports(presence, lambda: "platform", lambda: 7.0, counts)  # type: ignore[arg-type]
         headers = [Header("agent", 1, n, "a/b", Kind.MESSAGE, 0, 60) for n in range(1, 4)]
         for header in headers:
-            reports.delivered(header)
+            reports.delivered(header.message_id, header)
         await asyncio.sleep(30)
         assert sorted(event.id for event in presence.told) == sorted(header.message_id for header in headers)
         assert {(event.event, event.agent, event.peer, event.at_us) for event in presence.told} == {

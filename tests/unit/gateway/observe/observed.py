@@ -11,11 +11,13 @@ import aiohttp
 import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
+from gateway.feeds.table import FeedTable
 from gateway.host.host_server import HostServer
 from gateway.host.tcp import MqttTcpProtocol
 from gateway.kafka_stats import KafkaStats
 from gateway.members.table import MemberTable
 from gateway.observe import readiness, session_stats
+from gateway.observe.feed_metrics import FeedMetrics
 from gateway.observe.member_metrics import MemberMetrics
 from gateway.observe.metrics import Sources
 from gateway.observe.observer import Observer
@@ -61,8 +63,10 @@ class Observed:
         )
         self.members = MemberTable(10, 2.0)
         members = MemberMetrics(self.members, harness.loop_time)
+        self.feeds = FeedTable(msgspec.structs.replace(harness.settings().feeds, names=["radar"]))
+        others = (members, FeedMetrics(self.feeds, harness.loop_time))
         sources = Sources(
-            harness.node, harness.home, self.hosts, lambda: harness.bus.in_flight, self.kafka, "1.2.3", (members,)
+            harness.node, harness.home, self.hosts, lambda: harness.bus.in_flight, self.kafka, "1.2.3", others
         )
         self.observer = Observer(sources, harness.home, self.readiness)
         self.http: aiohttp.ClientSession

@@ -67,6 +67,8 @@ class HomeModel:
     """`due`: by receiver and payload the filters that wanted it; `dropped`: by receiver the payloads that were reported
     as dropped, and how often; `moved`: what was taken back from a member of a share group, or lost with the home."""
 
+    harness_type: type[HomeHarness] = HomeHarness
+
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
         self.harness: HomeHarness
@@ -85,7 +87,7 @@ class HomeModel:
 
     async def begin(self, directory: Path) -> None:
         setup = self.setup
-        self.harness = await HomeHarness(directory, **setup.limits).start()
+        self.harness = await self.harness_type(directory, **setup.limits).start()
         self._crash, self.harness.crash = self.harness.crash, self._crashed  # type: ignore[method-assign]
         self.harness.spool.die = self._crashed
         self.senders = [await self.harness.client(f"s{n}") for n in range(SENDERS)]

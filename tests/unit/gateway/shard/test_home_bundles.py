@@ -7,6 +7,7 @@ The machine is that of :mod:`tests.unit.gateway.shard.test_home_state_machine`, 
 from collections import Counter
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -20,8 +21,9 @@ from mqtt.properties import NO_PROPERTIES
 from mqtt.topics import matches
 from schemas.envelope import BundleMark, Meta, ingress_headers
 from schemas.identity import partition_of
+from schemas.settings import Settings
 from tests import draw
-from tests.unit.gateway.shard.home_harness import PARTITIONS
+from tests.unit.gateway.shard.home_harness import PARTITIONS, HomeHarness
 from tests.unit.gateway.shard.home_model import KILLED, HomeModel, Setup
 from tests.unit.gateway.shard.test_home_state_machine import FORGETFUL, ORDERED, SHARED, HomeMachine
 
@@ -43,24 +45,38 @@ class Nobody:
     def disconnect(self, reason: ReasonCode) -> None: ...
 
 
+class Crowded(HomeHarness):
+    """Each shard is to remember one source, which more than one is used of: none may be forgotten."""
+
+    def settings(self) -> Settings:
+        settings = super().settings()
+        mesh = msgspec.structs.replace(settings.gateway.mesh, sources=1)
+        return msgspec.structs.replace(settings, gateway=msgspec.structs.replace(settings.gateway, mesh=mesh))
+
+
 class BundleModel(HomeModel):
     """`carried` are the bundles that were written: payload, topic, mark. What a receiver had subscribed to counts for
-    those (`sure`) whose first copy another gateway has put on `ingress`; others may stand there or not."""
+    those (`sure`) whose first copy another gateway has put on `ingress`; others may stand there or not. The originator
+    has several stores (incarnations), which number and mark their bundles each for itself."""
+
+    harness_type = Crowded
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
         self.carried: list[tuple[bytes, str, BundleMark]] = []
         self.sure: set[bytes] = set()
         self._tried: set[bytes] = set()
-        self._low: dict[str, int] = {}
+        self._sequences = Counter[int]()
+        self._low: dict[int, int] = {}
 
-    def write(self, topic: str, *, ends_earlier: bool) -> None:
-        """`ends_earlier`: none of the earlier bundles to the topic is alive, says the originator."""
-        sequence = len(self.carried) + 1
+    def write(self, topic: str, *, store: int, ends_earlier: bool) -> None:
+        """`ends_earlier`: none of the earlier bundles to the platform is alive, says the originator."""
+        self._sequences[store] += 1
+        sequence = self._sequences[store]
         if ends_earlier:
-            self._low[topic] = sequence
-        mark = BundleMark(2**64 - 1, sequence, self._low.get(topic, 1))
-        self.carried.append((b"bundle %d" % sequence, topic, mark))
+            self._low[store] = sequence
+        mark = BundleMark(2**64 - 1 - store, sequence, self._low.get(store, 1))
+        self.carried.append((b"bundle %d" % len(self.carried), topic, mark))
 
     def take(self, number: int, *, here: bool) -> None:
         """This gateway, or another, takes a copy of a bundle."""
@@ -110,13 +126,14 @@ class BundleModel(HomeModel):
 
     def _must_come(self) -> set[bytes]:
         """The payloads whose first copy on `ingress` was alive, by what stood before it."""
-        found, low = set(), dict[str, int]()
+        found, low = set(), dict[int, int]()
         for record in self.harness.broker.partitions[self.harness.topics.ingress, partition_of(ORIGINATOR, PARTITIONS)]:
-            mark, topic = Meta.decode((record.headers() or [])[2][1]).bundle, (record.key() or b"").decode()
+            mark = Meta.decode((record.headers() or [])[2][1]).bundle
             if mark is not None:
-                if mark.sequence >= low.get(topic, 0):
+                store = mark.incarnation
+                if mark.sequence >= low.get(store, 0):
                     found.add(record.value() or b"")
-                low[topic] = max(low.get(topic, 0), mark.low_water)
+                low[store] = max(low.get(store, 0), mark.low_water)
         return found
 
 
@@ -129,11 +146,16 @@ class BundleMachine(HomeMachine):
         self._stack.enter_context(self.model.noting_what_moves())
         self._run(self.model.begin(self._directory))
 
-    @rule(topic=st.integers(0, 5), ends_earlier=st.booleans(), copies=st.lists(st.booleans(), max_size=3))
-    def carry(self, topic: int, ends_earlier: bool, copies: list[bool]) -> None:
+    @rule(
+        topic=st.integers(0, 5),
+        store=st.integers(0, 2),
+        ends_earlier=st.booleans(),
+        copies=st.lists(st.booleans(), max_size=3),
+    )
+    def carry(self, topic: int, store: int, ends_earlier: bool, copies: list[bool]) -> None:
         def write(model: HomeModel) -> None:
             assert isinstance(model, BundleModel)
-            model.write(self._topic(topic), ends_earlier=ends_earlier)
+            model.write(self._topic(topic), store=store, ends_earlier=ends_earlier)
             for here in copies:
                 model.take(len(model.carried) - 1, here=here)
 

@@ -96,7 +96,7 @@ def test_a_publish_for_which_there_is_no_room_is_refused_and_the_others_are_not(
         sender.publish("a", b"x" * 20_000_001, 1)
         await turn()
         assert sender.acknowledged == {b"1", b"5"}
-        assert sender.refused == [ReasonCode.QUOTA_EXCEEDED] * 3
+        assert sender.refused == [ReasonCode.QUOTA_EXCEEDED] * 2 + [ReasonCode.PACKET_TOO_LARGE]
         assert sender.attached.publisher.in_flight == 0
         assert not sender.attached.session.inbound.publishing
         assert not harness.fatal

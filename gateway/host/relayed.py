@@ -1,0 +1,56 @@
+"""Connections that other gateways relay: the listener for members, and the transport of one of them (G14).
+
+The listener takes members of the cluster only, by mutual TLS. Each connection begins with a PROXY header
+(:mod:`gateway.host.relay_header`) that names the client, then has its MQTT stream. What is written to it begins with
+the answer that :mod:`gateway.host.relay` expects.
+"""
+
+import asyncio
+from typing import Final
+
+from gateway.host import relay_header
+from gateway.host.host_server import HostServer
+from gateway.host.proxied import ProxiedProtocol
+from gateway.host.proxies import TrustedProxies
+from gateway.host.relay import ACCEPTED
+from gateway.host.relay_header import RelayedClient
+from gateway.host.tcp import MqttTcpProtocol
+
+_ANYBODY: Final = TrustedProxies(["0.0.0.0/0", "::/0"])
+"""TLS has shown that the peer is a member, wherever it is."""
+
+
+class MemberProtocol(ProxiedProtocol):
+    """Reads the header; then the connection is the client's."""
+
+    def __init__(self, server: HostServer) -> None:
+        super().__init__(server, _ANYBODY)
+
+    def take(self, header: bytes) -> MqttTcpProtocol:
+        return RelayedTransport(self._server, relay_header.decode(header))
+
+
+class RelayedTransport(MqttTcpProtocol):
+    """The transport of a client whose bytes another gateway relays."""
+
+    def __init__(self, server: HostServer, client: RelayedClient) -> None:
+        super().__init__(server)
+        self._client = client
+        self._has_answered = False
+        self.bearer = client.bearer
+        self.refuse = self._answer_only
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self.peer, self.certificate = self._client.peer, self._client.certificate
+
+    def write(self, data: bytes) -> None:
+        if not self._has_answered:
+            self._has_answered = True
+            data = ACCEPTED + data
+        super().write(data)
+
+    def _answer_only(self, answer: bytes) -> None:
+        if not self._has_answered:
+            self._has_answered = True
+            super().write(answer)
