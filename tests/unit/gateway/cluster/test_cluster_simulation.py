@@ -1,4 +1,4 @@
-"""Several gateways over one log, with faults: who owns what, and what becomes of messages (G4-G7, Q6-Q9, R8).
+"""Several gateways over one log, with faults: who owns what, and what becomes of messages (G4, G6, G7, Q6, Q7, R8).
 
 A run that fails names its seed: `PYTHONPATH=. python -m tests.unit.gateway.cluster.sim SEED` repeats it.
 """

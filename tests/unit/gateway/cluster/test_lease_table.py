@@ -121,6 +121,13 @@ def test_only_keys_below_the_owner_s_epoch_may_be_removed() -> None:
     assert table.outdated(1) == []
 
 
+def test_a_late_tombstone_leaves_newer_claims_of_the_same_gateway() -> None:
+    """Its key has the epoch: it was written for one claim, while the next was on its way."""
+    table = table_of([claim(A, 1), claim(B, 2), claim(A, 3)])
+    table.apply(9, claim(A, 1)[0], None)
+    assert (table[0].owner, table[0].epoch) == (A, 3)
+
+
 def test_a_reader_that_was_away_does_not_fall_back_on_an_earlier_claim() -> None:
     """It has read two claims of epoch 1; what superseded them was superseded, too, and removed, all while it was
     away. The tombstone of the winner must not make the loser the owner."""

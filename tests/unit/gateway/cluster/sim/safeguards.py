@@ -38,7 +38,6 @@ class Safeguard(NamedTuple):
 
 _claim = LeaseKeeper._claim
 _take = LeaseKeeper._take
-_apply = LeaseTable.apply
 _home_begin = Home.begin
 
 
@@ -60,17 +59,18 @@ def _own_epoch_again(self: LeaseKeeper, shard: int) -> int:
     return lease.epoch if mine else 1 + max(lease.epoch, state.fence, state.tried)
 
 
-def _tombstones_reach_all_epochs(self: LeaseTable, offset: int, key: Any, value: Any) -> Any:
-    if value is None and key.kind == "c":
-        for other in [other for other in self._claims[key.shard] if other.claimant == key.claimant]:
-            _apply(self, offset, other, None)
-    return _apply(self, offset, key, value)
-
-
-def _all_fences_at_once(self: Home) -> None:
-    self.fence_ingress()
-    _home_begin(self)
+def _fences_ingress_first(self: Home) -> None:
     self.fence_ingress = lambda: None  # type: ignore[method-assign]
+    left = list(range(self.site.partitions))
+
+    def stored(_: int | None) -> None:
+        left.pop()
+        if not left and not self.is_over:
+            _home_begin(self)
+
+    for partition in list(left):
+        fence = ((self.shard, self.epoch),)
+        self.process.produce(("ingress", partition), b"", fence, self.epoch, True, stored)
 
 
 def _acknowledges_what_kafka_has(self: Home, session: Any, message: Any, offset: int) -> None:
@@ -113,7 +113,6 @@ SAFEGUARDS = (
         lambda self, shard: [key for key in self._claims[shard] if key.epoch <= self._leases[shard].epoch],
         1,
     ),
-    Safeguard("a tombstone means one epoch", LeaseTable, "apply", _tombstones_reach_all_epochs, 0),
     Safeguard("a tombstone says that there is a higher epoch", LeaseTable, "_is_superseded", lambda *_: False, 0),
     Safeguard("readers ignore lower epochs behind a fence", PartitionFences, "_is_void", lambda *_: False, 10),
     Safeguard(
@@ -124,7 +123,7 @@ SAFEGUARDS = (
         SenderFences,
         "is_dropped",
         lambda self, p, offset, shard, epoch, qos, is_will: epoch < self.epoch_at(p, offset, shard),
-        47,
+        43,
     ),
     Safeguard("fences are part of a position", SenderFences, "seen", lambda *_: {}, 53),
     Safeguard(
@@ -134,17 +133,21 @@ SAFEGUARDS = (
         lambda self, p, offset, shard: max((f.epoch for f in self._seen.get(p, {}).get(shard, ())), default=0),
         5,
     ),
-    Safeguard("a promise holds once it is read back", ReadBack, "_holds", lambda *_: True, 7),
+    Safeguard("a promise holds once it is read back", ReadBack, "_holds", lambda *_: True, 504),
     Safeguard("PUBREC waits for a barrier", Home, "stored", _acknowledges_what_kafka_has, 9),
     Safeguard(
-        "a higher fence ends what is promised", ReadBack, "fence", lambda self, offset, epoch: self.read(offset), 7
+        "a higher fence ends what is promised", ReadBack, "fence", lambda self, offset, epoch: self.read(offset), 56
     ),
     Safeguard(
-        "the fence on sessions is stored before the one on ingress is written", Home, "begin", _all_fences_at_once, 323
+        "the fence on sessions is stored before the one on ingress is written",
+        Home,
+        "begin",
+        _fences_ingress_first,
+        7,
     ),
     Safeguard("an owner reads up to its fences before it serves", Home, "begin", _serves_without_reading, 0),
     Safeguard(
-        "what a void record has overwritten is written again", PartitionFences, "unmended", property(lambda self: []), 258
+        "what a void record has overwritten is rewritten", PartitionFences, "unmended", property(lambda self: []), 258
     ),
     Safeguard("a process that stood still verifies its leases", LeaseKeeper, "_notice_stall", lambda *_: [], 9),
     Safeguard("a home ends when another owns its shard", Process, "_end", lambda *_: None, 0),

@@ -27,7 +27,7 @@ FAULTS = (
 )
 
 WRITES = ("trapped stop", "trapped stop", "trapped cut", "stop", "slow")
-SLOW = ("stop", "cut", "slow", "slow", "lag", "trapped stop", "move")
+SLOW = ("late", "late", "late", "stop", "cut", "slow", "lag", "trapped stop", "move")
 THEMES = (FAULTS, FAULTS, WRITES, SLOW)
 """By the seed, modulo their number. Runs of `WRITES` end with a late crash, after compaction."""
 
@@ -188,6 +188,8 @@ class Site:
                 topics = ("sessions", "sessions", "ingress", "leases")
                 process.trap_topic = draw.choice(topics[:2] if self._faults is WRITES else topics)
                 process.trap = lambda: self._trapped(process, what, seconds)
+            case ["late"]:
+                self._supersede_slowly(process)
             case ["apart"]:
                 self._part(*draw.sample(NAMES, 2), seconds)
             case ["isolate"]:
@@ -213,6 +215,18 @@ class Site:
                 self._until(seconds, lambda: setattr(process, "lag_s", 0.0))
             case ["compact"]:
                 self.compact()
+
+    def _supersede_slowly(self, process: Process) -> None:
+        """The owner is cut off just long enough to be superseded, by one that writes slowly, and is late to read it."""
+        draw = self.random
+        for other in self.others(process):
+            other.slow_s = 0.8
+            self._until(2.0, lambda other=other: setattr(other, "slow_s", 0.0))
+        process.lag_s = 0.2
+        self._until(2.0, lambda: setattr(process, "lag_s", 0.0))
+        self._cut(process, 0.65 + 0.5 * draw.random())
+        for _ in range(6):
+            self.world.after(1.4 * draw.random(), self._publish)
 
     def _trapped(self, process: Process, what: str, seconds: float) -> None:
         """In the middle of writing. In a run with a late crash a client may leave at the same moment, so that what is
