@@ -11,6 +11,7 @@ import aiohttp
 import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
+from gateway.console.opening import open_console
 from gateway.host.host_server import HostServer
 from gateway.host.tcp import MqttTcpProtocol
 from gateway.kafka_stats import KafkaStats
@@ -65,6 +66,7 @@ class Observed:
             harness.node, harness.home, self.hosts, lambda: harness.bus.in_flight, self.kafka, "1.2.3", (members,)
         )
         self.observer = Observer(sources, harness.home, self.readiness)
+        self.sampler = open_console(sources, self.observer, self.members)
         self.http: aiohttp.ClientSession
         self.url = ""
         self.mqtt_port = 0
@@ -107,6 +109,7 @@ async def _observed(directory: Path, gateway: dict[str, Any]) -> AsyncIterator[O
     await harness.start()
     this = Observed(harness)
     port = await this.observer.start(HOST, 0)
+    this.sampler.start()
     this.readiness.phase = ""
     tcp = await asyncio.get_running_loop().create_server(lambda: MqttTcpProtocol(this.hosts), HOST, 0)
     this.url, this.mqtt_port = f"http://{HOST}:{port}", tcp.sockets[0].getsockname()[1]
@@ -116,6 +119,7 @@ async def _observed(directory: Path, gateway: dict[str, Any]) -> AsyncIterator[O
     finally:
         tcp.close()
         await this.hosts.stop()
+        this.sampler.stop()
         await this.observer.stop()
         await harness.stop()
         await asyncio.sleep(0)  # sockets close
