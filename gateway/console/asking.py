@@ -4,6 +4,7 @@ What they send is bounded in size and time, and an answer is reused for a while:
 """
 
 import asyncio
+import os
 from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
 from typing import Any
@@ -62,6 +63,9 @@ async def _ask(session: aiohttp.ClientSession, place: Place) -> Answer:
         samples = await asyncio.to_thread(_samples, text)
     except TimeoutError:
         return Answer({}, {}, f"it did not answer within {TIMEOUT_S:g} s")
+    except aiohttp.ClientConnectorError as error:
+        number = error.os_error.errno
+        return Answer({}, {}, f"cannot connect: {os.strerror(number) if number else error.os_error}")
     except (aiohttp.ClientError, msgspec.MsgspecError, UnicodeDecodeError, ValueError, OSError) as error:
         return Answer({}, {}, str(error)[:_FAULT_CHARACTERS])
     faults = {part: "" if found.ready else found.detail or "not ready" for part, found in report.parts.items()}

@@ -33,7 +33,7 @@ def page(found: Mapping[str, Any], asked: Mapping[str, str], now: float) -> Page
         Field("prefix", "client id begins with", kept["prefix"]),
         Field("state", "state", kept["state"], choices),
     )
-    return Page(PATH, "Clients", (Section("Clients", tables=[table]),), search=search)
+    return Page(PATH, "Clients", (Section("", tables=[table]),), search=search)
 
 
 def queues(longest: Sequence[Mapping[str, Any]], slow: Sequence[Mapping[str, Any]], now: float) -> Page:
@@ -93,8 +93,7 @@ def client(found: Mapping[str, Any], actions: Sequence[Action], now: float, noti
     headings = ("filter", "QoS", "no local", "retain as published", "retain handling", "identifier")
     of = f"{len(shown)} of {len(subscriptions)} subscriptions"
     sections = (
-        Section("Session", tables=[table]),
-        Section("Subscriptions", tables=[Table(of, headings, rows, "no subscriptions")]),
+        Section("", tables=[table, Table(of, headings, rows, "none")]),
         _journeys(found["client"]),
     )
     return Page(PATH, f"Client {name(found['client']).text}", sections, actions=actions, notice=notice)

@@ -66,8 +66,8 @@ def page(facts: OverviewFacts) -> Page:
             Section("Traffic", _traffic_lead(facts.history), plots=_plots(facts.history)),
             Section(
                 "Latency",
-                "What this process measures, in the same time. How long routing and delivery take is in the ledger: "
-                "`waystation report` has a page of a date.",
+                "What this process measures, in the same time. How long routing and delivery took is in the ledger: "
+                "the command waystation report makes a page of a date.",
                 tables=[_latency(facts.history)],
             ),
             Section("Health", tables=[_health(facts.parts), _kafka(facts)]),

@@ -60,7 +60,8 @@ class Plot(NamedTuple):
 
 
 class Section(NamedTuple):
-    """`figures` are single values by label; `notes` are sentences; `code` are commands to copy."""
+    """`title` is "" if the page's says it all; `figures` are single values by label; `notes` are sentences; `code` are
+    commands to copy."""
 
     title: str
     lead: str = ""

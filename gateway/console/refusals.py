@@ -37,7 +37,7 @@ def page(counts: Mapping[str, int]) -> Page:
     families = {family.name: family for family in count_families(counts)}
     sections = [
         Section(
-            "Refusals",
+            "",
             "Counted since this process started. Reasons that have not occurred are left out.",
             tables=[_table(families[found]) for found in FAMILIES],
         )

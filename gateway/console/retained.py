@@ -1,5 +1,6 @@
 """Retained messages: a list by the beginning of their topics, and one of them."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -10,6 +11,9 @@ from schemas.settings import GatewaySettings
 
 PATH = "/console/topics"
 TOPIC_PATH = "/console/topic"
+
+_PLAIN_ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,63}")
+"""Message ids that are written into commands to copy."""
 
 PREVIEW_BYTES = 64
 VALUE_BYTES = 4_096
@@ -32,8 +36,8 @@ class RetainedFacts(NamedTuple):
 
 def values_are_public(gateway: GatewaySettings) -> bool:
     """Whether any client can read every retained message, so that the page gives nothing away."""
-    methods, rules = gateway.authentication.methods, gateway.authorization
-    return (not methods or "anonymous" in methods) and not rules.file and rules.default == "allow"
+    methods = gateway.authentication.methods
+    return (not methods or "anonymous" in methods) and not gateway.authorization.file
 
 
 def page(facts: RetainedFacts, asked: Mapping[str, str], now: float, shows_values: bool) -> Page:
@@ -48,12 +52,13 @@ def page(facts: RetainedFacts, asked: Mapping[str, str], now: float, shows_value
         link(PATH, prefix=prefix, after=facts.found[-1].topic) if facts.more else "",
     )
     notes = [_RATES] if shows_values else [_HIDDEN, _RATES]
-    sections = (Section("Retained messages", tables=[table], notes=notes),)
+    sections = (Section("", tables=[table], notes=notes),)
     return Page(PATH, "Topics", sections, search=(Field("prefix", "topic begins with", prefix),))
 
 
 def topic(message: Message, now: float, shows_values: bool) -> Page:
     """One retained message."""
+    known = message.id if _PLAIN_ID.fullmatch(message.id) else "MESSAGE-ID"
     kind, shown = payload(message.payload, VALUE_BYTES)
     facts = [
         (Cell("size"), Cell(bytes_words(len(message.payload)))),
@@ -64,12 +69,12 @@ def topic(message: Message, now: float, shows_values: bool) -> Page:
     ]
     value = Section(f"Value, {kind}", code=(shown,)) if shows_values else Section("Value", notes=(_HIDDEN,))
     sections = (
-        Section("Retained message", tables=[Table("Retained message", ("what", "value"), facts, "")]),
+        Section("", tables=[Table("Retained message", ("what", "value"), facts, "")]),
         value,
         Section(
             "Journey",
             "Where the ledger can be read, these commands show the message's journey and why it went where it went.",
-            code=("waystation journey MESSAGE-ID", "waystation explain MESSAGE-ID"),
+            code=(f"waystation journey {known}", f"waystation explain {known}"),
         ),
     )
     return Page(PATH, f"Topic {name(message.topic).text}", sections)

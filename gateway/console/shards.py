@@ -37,15 +37,15 @@ _HEADINGS = (
     "offline",
     "share groups",
     "queued",
-    "bytes queued",
+    "bytes",
     "unacknowledged",
     "applied to",
     "lag",
     "parked",
     "catch-up reader",
     "spool rows",
-    "spool on disk",
-    "spool",
+    "on disk",
+    "state",
 )
 
 
@@ -56,7 +56,7 @@ def page(shards: Sequence[ShardFacts]) -> Page:
         "Shards",
         (
             Section(
-                "Shards",
+                "",
                 "A client's session is in one shard. Lag: records for the shard on Kafka that are not applied yet; the "
                 "end that it is measured from is up to 5 s old. Parked: instructions that wait for direct deliveries.",
                 tables=[Table("Shards of this gateway", _HEADINGS, rows, "this gateway has no shard")],

@@ -66,7 +66,8 @@ class Observed:
             harness.node, harness.home, self.hosts, lambda: harness.bus.in_flight, self.kafka, "1.2.3", (members,)
         )
         self.observer = Observer(sources, harness.home, self.readiness)
-        self.sampler = open_console(sources, self.observer, self.members)
+        has_console = harness.settings().gateway.console.enabled
+        self.sampler = open_console(sources, self.observer, self.members) if has_console else None
         self.http: aiohttp.ClientSession
         self.url = ""
         self.mqtt_port = 0
@@ -109,7 +110,8 @@ async def _observed(directory: Path, gateway: dict[str, Any]) -> AsyncIterator[O
     await harness.start()
     this = Observed(harness)
     port = await this.observer.start(HOST, 0)
-    this.sampler.start()
+    if this.sampler is not None:
+        this.sampler.start()
     this.readiness.phase = ""
     tcp = await asyncio.get_running_loop().create_server(lambda: MqttTcpProtocol(this.hosts), HOST, 0)
     this.url, this.mqtt_port = f"http://{HOST}:{port}", tcp.sockets[0].getsockname()[1]
@@ -119,7 +121,8 @@ async def _observed(directory: Path, gateway: dict[str, Any]) -> AsyncIterator[O
     finally:
         tcp.close()
         await this.hosts.stop()
-        this.sampler.stop()
+        if this.sampler is not None:
+            this.sampler.stop()
         await this.observer.stop()
         await harness.stop()
         await asyncio.sleep(0)  # sockets close
