@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.console.applications import SAMPLES, Answer, Place
 
-TIMEOUT_S = 1.0
+TIMEOUT_S = 2.0
 FRESH_S = 2.0
 LARGEST_ANSWER = 1_000_000
 _FAULT_CHARACTERS = 300

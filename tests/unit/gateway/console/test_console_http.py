@@ -328,7 +328,7 @@ def test_routers_and_ledger_say_how_they_are(tmp_path: Path) -> None:
             assert "failed: &lt;b&gt;" in first
             assert '<td class="number">42</td>' in first
             assert '<td class="number">10 s</td>' in first
-            assert "it did not answer within 1 s" in second
+            assert "it did not answer within 2 s" in second
             assert "answered more than" in third
             assert "cannot connect: Connection refused" in fourth
             assert "<i>" not in text
