@@ -23,6 +23,7 @@ from bundles.certificates import Authority, issue, new_authority
 from bundles.content import Content
 from bundles.identity import Identity
 from bundles.receipt import Role
+from edge.agent.process import keep_memory_small
 from edge.node.batch import Batch, BundleRow
 from edge.node.bundle_store import BundleStore
 from edge.node.node import MeshNode
@@ -61,16 +62,17 @@ class People:
         )
 
 
-def fill(directory: Path, count: int, payload: int, originator: str) -> None:
-    """Writes bundles of an originator into the store of `a`, whose own messages are those of `a`."""
+def fill(directory: Path, count: int, payload: int, originator: str, before: int = 0) -> None:
+    """Writes bundles of an originator into the store of `a`, whose own messages are those of `a`; so many were there
+    `before`."""
     store, key = (
         BundleStore(directory / "mesh", "a", 7, receipts=1, certificates=100),
         People().identity(originator).key,
     )
-    for first in range(1, count + 1, 5_000):
+    for first in range(before + 1, before + count + 1, 5_000):
         rows = [
             BundleRow(sign(_header(number, originator), bytes(payload), key), 8, 0.0)
-            for number in range(first, min(first + 5_000, count + 1))
+            for number in range(first, min(first + 5_000, before + count + 1))
         ]
         store.commit(Batch(added={row.bundle.message_id: row for row in rows}))
     store.close()
@@ -81,15 +83,19 @@ def _header(number: int, originator: str) -> Header:
 
 
 async def start(directory: Path) -> None:
-    """Prints the seconds of a start, and the resident memory after it in MiB."""
+    """Prints the seconds of a start, and the resident memory after it and at most, in MB."""
     began, processor_s = time.perf_counter(), time.process_time()
     async with People().node("a", directory) as node:
         took, processor_s = time.perf_counter() - began, time.process_time() - processor_s
-        pages = Path("/proc/self/status").read_text().split("VmRSS:")[1].split()[0]
         print(
             f"start with {len(node.carrier):>9,} bundles: {took:6.2f} s, {processor_s:6.2f} s of processor time, "
-            f"resident {int(pages) / 1024:6.0f} MiB"
+            f"resident {resident_mb('VmRSS'):5.1f} MB, {resident_mb('VmHWM'):5.1f} at most"
         )
+
+
+def resident_mb(field: str) -> float:
+    """Of this process, in millions of bytes; `field` of /proc/self/status: `VmRSS` is now, `VmHWM` the most so far."""
+    return int(Path("/proc/self/status").read_text().split(f"{field}:")[1].split()[0]) * 1024 / 1e6
 
 
 async def throughput(directory: Path, count: int, payload: int) -> None:
@@ -130,6 +136,7 @@ def main() -> None:
     parser.add_argument("--payload", type=int, default=1_000)
     parser.add_argument("--start", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    keep_memory_small()  # as `agent up` does
     if arguments.start is not None:
         asyncio.run(start(arguments.start))
         return

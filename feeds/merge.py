@@ -26,11 +26,12 @@ from feeds.merge_inputs import (
     GiveUp,
     Input,
     Passed,
+    Repositioned,
     Searched,
     Suspect,
 )
 from feeds.merge_settings import MergeSettings
-from feeds.merge_state import MergerState
+from feeds.merge_state import MergerState, StreamState
 from feeds.merged_stream import MergedStream
 from feeds.message import FEEDS, Feed, FeedMessage, epoch_of, name_of
 
@@ -109,6 +110,20 @@ class Merger:
         streams = tuple(stream.export() for stream in self._streams.values())
         return MergerState(streams, tuple(self._dead), tuple(self._ended.items()))
 
+    def export_stream(self, name: str) -> StreamState | None:
+        """The state of one source stream; None if nothing is known of it."""
+        stream = self._streams.get(name)
+        return None if stream is None else stream.export()
+
+    def ended_epoch(self, source: str) -> int | None:
+        """The last epoch of a source (:func:`feeds.message.name_of`) that was forgotten; None if none was."""
+        return self._ended.get(source)
+
+    @property
+    def dead(self) -> tuple[bool, ...]:
+        """Whether each feed is declared dead."""
+        return tuple(self._dead)
+
     def _restore(self, state: MergerState, now_ms: float) -> None:
         self._dead[:] = state.dead
         self._ended = dict(state.ended)
@@ -120,13 +135,15 @@ class Merger:
     def _apply_to(
         self,
         stream: MergedStream,
-        given: Passed | Searched | Suspect | GiveUp | Forget,
+        given: Passed | Repositioned | Searched | Suspect | GiveUp | Forget,
         now_ms: float,
         events: list[Event],
     ) -> None:
         match given:
             case Passed(feed, _, through):
                 stream.passed(feed, through, now_ms, events)
+            case Repositioned(feed, _):
+                stream.repositioned(feed, now_ms)
             case Searched():
                 stream.searched(given, now_ms)
             case Suspect(_, through):

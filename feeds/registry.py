@@ -52,6 +52,7 @@ class Registry:
         self._timeout_s = timeout_s
         self._adapters_max, self._subscribers_max = adapters, subscribers
         self._adapters: dict[tuple[str, str], KnownAdapter] = {}  # the one not heard of for longest is first
+        self._names: dict[str, set[str]] = {}  # of the adapters of a feed
         self._subscribers: dict[tuple[str, str], KnownSubscriber] = {}
         self._assignments: dict[str, Assignment] = {}
 
@@ -69,11 +70,15 @@ class Registry:
 
     def feeds(self) -> list[str]:
         """The feeds of which anything is known, ordered."""
-        return sorted({feed for feed, _ in self._adapters} | set(self._assignments))
+        return sorted(self._names.keys() | self._assignments.keys())
+
+    def knows(self, feed: str) -> bool:
+        """Whether it is one of them."""
+        return feed in self._names or feed in self._assignments
 
     def adapters(self, feed: str) -> list[KnownAdapter]:
         """All that are known of a feed, ordered by name."""
-        return sorted((one for one in self._adapters.values() if one.feed == feed), key=lambda one: one.name)
+        return [self._adapters[feed, name] for name in sorted(self._names.get(feed, ()))]
 
     def adapter(self, feed: str, name: str) -> KnownAdapter | None:
         return self._adapters.get((feed, name))
@@ -83,14 +88,19 @@ class Registry:
         is_heard = adapter.heard_at is not None and now - adapter.heard_at <= self._timeout_s
         return is_heard and adapter.beat.state != "gone"
 
-    def holder(self, feed: str, slot: Slot, now: float) -> KnownAdapter | None:
-        """The adapter that writes to the slot; None if none that is alive does."""
-        candidates = [
+    def writers(self, feed: str, slot: Slot, now: float) -> list[KnownAdapter]:
+        """The adapters that are alive and write to the slot, its holder first: more than one until the others know of
+        it."""
+        found = [
             one
             for one in self.adapters(feed)
             if one.beat.slot == slot and one.beat.state in _HOLDS and self.is_alive(one, now)
         ]
-        return min(candidates, key=lambda one: (one.beat.boot, one.name), default=None)
+        return sorted(found, key=lambda one: (one.beat.boot, one.name))
+
+    def holder(self, feed: str, slot: Slot, now: float) -> KnownAdapter | None:
+        """The adapter that writes to the slot; None if none that is alive does."""
+        return next(iter(self.writers(feed, slot, now)), None)
 
     def due(self, feed: str) -> float | None:
         """When the next of the feed's adapters that may be alive is dead unless a beat comes, monotonic seconds."""
@@ -113,23 +123,47 @@ class Registry:
         one, other = holders
         return None if one is None or other is None else decide(one.beat.source, other.beat.source)
 
-    def subscribers(self, feed: str, now: float) -> Iterator[KnownSubscriber]:
-        """Those whose record has not lapsed."""
+    def subscribers(self, now: float) -> Iterator[KnownSubscriber]:
+        """Of all feeds, those whose record has not lapsed."""
         for one in list(self._subscribers.values()):
-            if one.feed == feed and one.heard_at is not None and now - one.heard_at <= one.record.ttl_s:
+            if one.heard_at is not None and now - one.heard_at <= one.record.ttl_s:
+                yield one
+
+    def subscriber(self, feed: str, name: str) -> KnownSubscriber | None:
+        """By its newest record, lapsed or not."""
+        return self._subscribers.get((feed, name))
+
+    def lapsed(self, now: float, since: float, grace_s: float) -> Iterator[KnownSubscriber]:
+        """Those that lapsed more than `grace_s` ago: their records can be removed. `since`: when the reader started,
+        which counts for what was on the topic before."""
+        for one in self._subscribers.values():
+            heard_at = since if one.heard_at is None else one.heard_at
+            if now - heard_at > one.record.ttl_s + grace_s:
                 yield one
 
     def _apply_adapter(self, key: RegistryKey, record: RegistryRecord | None, now: float | None) -> int:
         place = key.feed, key.name
         known = self._adapters.get(place)
         if not isinstance(record, AdapterBeat):
-            self._adapters.pop(place, None)
+            self._forget_adapter(place)
             return 0
         if known is not None and (record.boot, record.seq) <= (known.beat.boot, known.beat.seq):
             return 0
         self._adapters.pop(place, None)
         self._adapters[place] = KnownAdapter(*place, record, now)
-        return _displaced(self._adapters, self._adapters_max)
+        self._names.setdefault(key.feed, set()).add(key.name)
+        if len(self._adapters) <= self._adapters_max:
+            return 0
+        self._forget_adapter(next(iter(self._adapters)))
+        return 1
+
+    def _forget_adapter(self, place: tuple[str, str]) -> None:
+        feed, name = place
+        if self._adapters.pop(place, None) is not None:
+            names = self._names[feed]
+            names.remove(name)
+            if not names:
+                del self._names[feed]
 
     def _apply_subscriber(self, key: RegistryKey, record: RegistryRecord | None, now: float | None) -> int:
         place = key.feed, key.name
@@ -137,7 +171,10 @@ class Registry:
         if not isinstance(record, Subscription):
             return 0
         self._subscribers[place] = KnownSubscriber(*place, record, now)
-        return _displaced(self._subscribers, self._subscribers_max)
+        if len(self._subscribers) <= self._subscribers_max:
+            return 0
+        del self._subscribers[next(iter(self._subscribers))]
+        return 1
 
     def _apply_assignment(self, feed: str, record: RegistryRecord | None) -> None:
         known = self._assignments.get(feed)
@@ -145,10 +182,3 @@ class Registry:
             self._assignments.pop(feed, None)
         elif known is None or record.revision > known.revision:
             self._assignments[feed] = record
-
-
-def _displaced(known: dict[tuple[str, str], KnownAdapter] | dict[tuple[str, str], KnownSubscriber], most: int) -> int:
-    if len(known) <= most:
-        return 0
-    del known[next(iter(known))]
-    return 1

@@ -91,14 +91,16 @@ class AdapterBeat(Event, frozen=True, kw_only=True):
 
 
 class Assignment(Event, frozen=True, kw_only=True):
-    """Which slot is the active stream; the other one is the backup. `revision` grows with each switch. `by`: who asked
-    (an identity, or a gateway that saw an adapter die)."""
+    """Which slot is the active stream; the other one is the backup. `revision` grows with each switch; of several
+    records with one revision the first on the topic counts. `by`: who asked (an identity, or a gateway that saw an
+    adapter die). `automatic`: nobody asked, so it may be taken back (`feeds.failback`)."""
 
     active: Slot
     revision: Count
     reason: Text
     by: Annotated[str, Meta(max_length=NAME_BYTES_MAX)]
     at_us: Count
+    automatic: bool = False
 
 
 class Subscription(Event, frozen=True, kw_only=True):
@@ -175,6 +177,11 @@ _TYPES: Final[dict[str, type[Event]]] = {
     "answer": AnswerRecord,
     "result": AdministrativeResult,
 }
+
+
+def other_slot(slot: Slot) -> Slot:
+    """The other one of the two."""
+    return SLOTS[1 - SLOTS.index(slot)]
 
 
 def feed_of(slot: Slot) -> Feed:

@@ -17,6 +17,9 @@ from gateway.access.access import open_access
 from gateway.access.enrolment import Enrolment
 from gateway.bus import KafkaBus
 from gateway.console.opening import open_console
+from gateway.feeds.follower import FeedFollower
+from gateway.feeds.service import FeedService
+from gateway.feeds.topics import FeedTopics
 from gateway.host.host_server import HostServer
 from gateway.host.listeners import Listeners, open_quic_tls
 from gateway.host.open_files import allow_open_files
@@ -31,6 +34,7 @@ from gateway.members.process_load import ProcessLoad
 from gateway.members.table import MemberTable
 from gateway.mesh.certificate_topic import CertificateTopic
 from gateway.mesh.platform import Platform
+from gateway.observe.feed_metrics import FeedMetrics
 from gateway.observe.member_metrics import MemberMetrics
 from gateway.observe.metrics import Sources
 from gateway.observe.observer import Observer
@@ -111,6 +115,7 @@ async def run(settings: Settings, part: str) -> None:
     authenticator = PolicyAuthenticator(access.authenticator, gateway.policy, counts, loop.time)
     hosts = HostServer(gateway, home, time.time, lambda: bus.in_flight, fatal, authenticator)
     members = MemberTable(gateway.cluster.members, gateway.cluster.timeout_s)
+    feeds = FeedFollower(bus, topics.feeds, settings.feeds, gateway.name, loop.time, time.time, node.counts)
     sources = Sources(
         node,
         home,
@@ -118,17 +123,21 @@ async def run(settings: Settings, part: str) -> None:
         lambda: bus.in_flight,
         bus.stats,
         installed_version(),
-        (MemberMetrics(members, loop.time),),
+        (MemberMetrics(members, loop.time), FeedMetrics(feeds.table, loop.time)),
     )
     readiness = Readiness(topics.egress, topics.ingress, home, bus.stats, lambda: bus.is_consuming, bus.find_fault)
     observer = Observer(sources, home, readiness)
-    sampler = open_console(sources, observer, members) if gateway.console.enabled else None
+    sampler = open_console(sources, observer, members, feeds.table) if gateway.console.enabled else None
     metrics_port = await observer.start(gateway.host, gateway.metrics_port)
     if sampler is not None:
         sampler.start()
     bus.start(home.records)
     await home.start()
-    await MembersFollower(bus, topics.members, members, loop.time, counts).start()
+    followers = (MembersFollower(bus, topics.members, members, loop.time, counts), feeds)
+    await asyncio.gather(*(follower.start() for follower in followers))
+    feed_service = FeedService(feeds, settings.feeds, settings.kafka.prefix, loop.time, time.time)
+    feed_topics = FeedTopics(node, home, feed_service, settings.feeds.timeout_s, fatal)
+    feed_topics.start()
     heartbeats = _heartbeats(node, hosts)
     heartbeats.join()
     used = (tls, quic)
@@ -139,7 +148,7 @@ async def run(settings: Settings, part: str) -> None:
     clients = await Listeners.open(hosts, gateway, tls, quic)
     access_point = AccessPoint(members, gateway.access_point, Random(), loop.time)
     mesh = await _mesh(platform, hosts, node)
-    http = HttpServer(hosts, gateway, access_point, enrolment, mesh)
+    http = HttpServer(hosts, gateway, access_point, enrolment, mesh, feed_service)
     ports = clients.ports | await http.open(tls)
     readiness.phase = ""
     connect_at = advertised(gateway, ports, socket.gethostname())
@@ -161,6 +170,8 @@ async def run(settings: Settings, part: str) -> None:
         heartbeats.drain()
         clients.close()
         await http.stop()
+        await feed_topics.stop()
+        feeds.stop()
         await hosts.stop()
         await clients.closed()
         await watcher.stop()

@@ -4,6 +4,8 @@ WaystationError
 └── GatewayError
     ├── BusError              Kafka refused something, and a retry will not help
     ├── SpoolError            the SQLite spool cannot be opened or written
+    ├── FeedConflict          what is asked of a feed contradicts its state; `reason` is a word for programs
+    ├── FeedLimitReached      as many subscribers or administrative messages as allowed are known
     ├── NotAdmitted           a client is refused: send it `reason`
     └── ProxyHeaderError      a proxy sent a missing or wrong header about its client: close the connection
 """
@@ -22,6 +24,18 @@ class BusError(GatewayError):
 
 class SpoolError(GatewayError):
     """The spool cannot be opened, read or written; the text names the file and the cause."""
+
+
+class FeedConflict(GatewayError):
+    """What is asked of a redundant feed contradicts its state. `reason` is a word for programs."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
+
+
+class FeedLimitReached(GatewayError):
+    """As many subscribers or administrative messages of redundant feeds as allowed are known."""
 
 
 class NotAdmitted(GatewayError):

@@ -7,6 +7,7 @@ JobError (schemas.errors.WaystationError)
 │   └── PortTaken        a configured port is in use by another program
 ├── TopicsError          a topic on the broker differs from its declaration
 ├── GatewayApiError      a gateway does not answer, or refuses the request
+├── FeedCommandError     a gateway or Kafka refuses what is asked about a feed, or does not answer
 ├── SubmissionError      an application cannot be submitted to a cluster, or ended unexpectedly
 ├── LeaseError           another driver holds the checkpoints or took them over, or Kafka does not answer
 ├── QueryError           SQL over the ledger failed, or a table does not exist (yet)
@@ -47,6 +48,10 @@ class TopicsError(JobError):
 
 class GatewayApiError(JobError):
     """A gateway's admin API does not answer, or refuses the request."""
+
+
+class FeedCommandError(JobError):
+    """A gateway or Kafka refuses what is asked about a redundant feed, or does not answer."""
 
 
 class QueryError(JobError):

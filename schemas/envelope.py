@@ -6,7 +6,7 @@ A record of `ingress` has the destination as key (UTF-8), the payload as value, 
 |---------|-------------------------------------------------------------------------------------------------|
 | `id`    | message id, a UUID in canonical text                                                            |
 | `src`   | client id of the sender                                                                         |
-| `meta`  | `version;qos;flags;expires;accepted;seq[;[session][;bundle]]`, ASCII, see :class:`Meta`         |
+| `meta`  | `version;qos;flags;expires;accepted;seq[;[session][;[bundle][;feed]]]`, see :class:`Meta`       |
 | `props` | the MQTT 5 property section that travels with the message, as on the wire; a zero byte for none |
 
 A record of `egress` has the same key, value and headers, then
@@ -17,22 +17,30 @@ A record of `egress` has the same key, value and headers, then
 | `router` | which router wrote this copy: `active` or `backup`                                             |
 
 On `egress` there are also records that a gateway has written to another shard, with the one header `share`: what share
-groups and their members say to one another (:mod:`gateway.shard.share_messages`). They are no instructions.
+groups and their members say to one another (:mod:`gateway.shard.share_messages`); and those with `feeds` as the first
+header, which a home writes to its own shard about redundant feeds (:mod:`gateway.shard.feed_records`). They are no
+instructions of routers.
 
 The order is fixed so that a reader can access headers by position. The router reads key and headers, never the payload
 (R2).
 """
 
+import re
 from typing import NamedTuple
 
 from schemas.errors import RecordError
 
 VERSION = "1"
 _VERSION_BYTES = VERSION.encode()
+_HIGHEST = 2**63 - 1
+_ADAPTER = re.compile(rb"[^\x00-\x1f;]{1,255}")
 _QOS = {b"0": 0, b"1": 1, b"2": 2}
 INGRESS_HEADERS = ("id", "src", "meta", "props")
 EGRESS_HEADERS = (*INGRESS_HEADERS, "instr", "router")
 SHARE_HEADER = "share"
+FEEDS_HEADER = "feeds"
+HOME_HEADERS = (SHARE_HEADER, FEEDS_HEADER)
+"""The first headers of records on `egress` that homes have written."""
 NO_PROPERTIES = b"\0"
 """As `props`: an empty property section as MQTT 5.0 encodes it."""
 RETAIN_FLAG = "r"
@@ -76,6 +84,33 @@ class BundleMark(NamedTuple):
         return f"{self.incarnation}.{self.sequence}.{self.low_water}{kind}"
 
 
+class FeedMark(NamedTuple):
+    """The stamps of a copy that a feed adapter has written (:mod:`feeds.ingress_copy`); the destination has the name of
+    the feed and the source stream id. `slot`: 0 for the active stream, 1 for the backup; the other fields are those of
+    :class:`feeds.message.FeedMessage`. The adapter's name may contain dots, and characters that are not ASCII."""
+
+    slot: int
+    sequence: int
+    part: int
+    message_sequence: int
+    read_us: int
+    adapter: str
+
+    def __str__(self) -> str:
+        return ".".join(map(str, self))
+
+    @classmethod
+    def decode(cls, raw: bytes) -> "FeedMark":
+        """Raises ValueError for a malformed field."""
+        *numbers, adapter = raw.split(b".", 5)
+        if _ADAPTER.fullmatch(adapter) is None:
+            raise ValueError(f"{adapter[:300]!r} is no adapter's name")
+        slot, sequence, part, message_sequence, read_us = map(_natural, numbers)
+        if slot > 1:
+            raise ValueError(f"the slot {slot} is neither 0 nor 1")
+        return cls(slot, sequence, part, message_sequence, read_us, adapter.decode())
+
+
 class Meta(NamedTuple):
     """What the source gateway decided about a message, once (Q12).
 
@@ -84,7 +119,8 @@ class Meta(NamedTuple):
     time when the source gateway took the message, by its clock, µs since the epoch; `seq` the sender's packet
     identifier of a QoS 2 message of a persistent session, None otherwise (G8); `session` the incarnation of that
     session, None otherwise and in records of earlier versions; `bundle` of what agents have carried, None otherwise
-    (M14). It stands here and not in a header of its own, because routers take records with exactly these headers.
+    (M14); `feed` of copies that feed adapters have written, None otherwise (S3). Both stand here and not in headers of
+    their own, because routers take records with exactly these headers.
     """
 
     qos: int
@@ -94,6 +130,7 @@ class Meta(NamedTuple):
     seq: int | None
     session: Incarnation | None = None
     bundle: BundleMark | None = None
+    feed: FeedMark | None = None
 
     @property
     def retain(self) -> bool:
@@ -105,6 +142,8 @@ class Meta(NamedTuple):
         more = "" if self.session is None else f";{self.session}"
         if self.bundle is not None:
             more = f"{more or ';'};{self.bundle}"
+        if self.feed is not None:
+            more = f"{more or ';'}{';' if self.bundle is None else ''};{self.feed}"
         return f"{VERSION};{self.qos};{self.flags};{expires};{self.accepted};{seq}{more}".encode()
 
     @classmethod
@@ -117,28 +156,41 @@ class Meta(NamedTuple):
             qos, flags, expires, accepted, seq, *of = fields
             level = _QOS[qos]
             end, number = int(expires) if expires else None, int(seq) if seq else None
-            session, bundle = _further(*of) if of else (None, None)
-            return tuple.__new__(cls, (level, flags.decode(), end, int(accepted), number, session, bundle))  # hot path
+            session, bundle, feed = _further(*of) if of else (None, None, None)
+            return tuple.__new__(  # hot path
+                cls, (level, flags.decode(), end, int(accepted), number, session, bundle, feed)
+            )
         except KeyError as error:
             raise RecordError(f"header meta {raw!r} is malformed: its QoS is {qos!r}, not 0, 1 or 2") from error
         except (ValueError, TypeError) as error:
             raise RecordError(f"header meta {raw!r} is malformed: {error}") from error
 
 
-def _further(session: bytes, bundle: bytes | None = None) -> tuple[Incarnation | None, BundleMark | None]:
+def _further(
+    session: bytes, bundle: bytes | None = None, feed: bytes | None = None
+) -> tuple[Incarnation | None, BundleMark | None, FeedMark | None]:
     of = None
     if session or bundle is None:
         epoch, number = session.split(b".")
         of = Incarnation(int(epoch), int(number))
-    if bundle is None:
-        return of, None
-    incarnation, sequence, low_water, *kind = bundle.split(b".")
+    mark = _bundle(bundle) if bundle or (bundle is not None and feed is None) else None
+    return of, mark, None if feed is None else FeedMark.decode(feed)
+
+
+def _bundle(raw: bytes) -> BundleMark:
+    incarnation, sequence, low_water, *kind = raw.split(b".")
     if kind not in ([], [b"e"]):
         raise ValueError(f"the kind of bundle {kind} is unknown")
     mark = BundleMark(int(incarnation), int(sequence), int(low_water), bool(kind))
     if not 0 <= mark.sequence - mark.low_water < BUNDLE_WINDOW:
         raise ValueError(f"the sequence of a bundle is not within {BUNDLE_WINDOW} from its low-water mark")
-    return of, mark
+    return mark
+
+
+def _natural(raw: bytes) -> int:
+    if not (raw.isdigit() and len(raw) <= 19 and (raw == b"0" or raw[0] != ord("0"))) or int(raw) > _HIGHEST:
+        raise ValueError(f"{raw[:30]!r} is no number from 0 to 2^63-1")
+    return int(raw)
 
 
 class Instruction(NamedTuple):

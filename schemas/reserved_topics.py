@@ -1,8 +1,12 @@
-"""Topics to which only the platform publishes: `$SYS/…` of each gateway, and `$presence/…`."""
+"""Topics to which only the platform publishes: `$SYS/…` and `$feeds/…` of each gateway, `$presence/…`, `feeds/…`."""
 
+from schemas.feed_api import FEEDS_ROOT
+from schemas.feed_topics import is_feed
 from schemas.presence_topics import is_presence
 
 SYSTEM_ROOT = "$SYS"
+RESERVED_STARTS = ("$", "feeds")
+"""Every reserved topic begins with one of these; for whoever asks about each message."""
 
 
 def is_system(topic: str) -> bool:
@@ -10,6 +14,13 @@ def is_system(topic: str) -> bool:
     return topic.startswith(SYSTEM_ROOT) and topic[len(SYSTEM_ROOT) :][:1] in ("", "/")
 
 
+def is_local(topic: str) -> bool:
+    """Whether a topic name or filter speaks of `$SYS` or `$feeds`: each gateway publishes there to its own clients,
+    without Kafka and the routers."""
+    return is_system(topic) or (topic.startswith(FEEDS_ROOT) and topic[len(FEEDS_ROOT) :][:1] in ("", "/"))
+
+
 def is_reserved(topic: str) -> bool:
-    """Whether only the platform publishes there: to `$SYS` the gateway itself, to `$presence` the ledger."""
-    return is_system(topic) or is_presence(topic)
+    """Whether only the platform publishes there: to `$SYS` and `$feeds` the gateway itself, to `$presence` the
+    ledger, to `feeds` feed adapters."""
+    return is_local(topic) or is_presence(topic) or is_feed(topic)

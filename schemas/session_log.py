@@ -61,7 +61,8 @@ class SessionOpened(msgspec.Struct, frozen=True):
 
 class SubscriptionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """`effective_ms`: messages appended from then on come by instruction; the home reads earlier ones from `ingress`
-    itself. Nothing before `ingress_from` (offset by partition of `ingress`) reaches the subscription.
+    itself. Nothing before `ingress_from` (offset by partition of `ingress`) reaches the subscription. Of redundant
+    feeds it gets what is released from the position `merged_from` of `egress[shard]` on.
 
     For a shared subscription both are those of its share group, and `group_since` and `group_born_us` are for the group
     what `since` and `born_us` of :class:`SessionOpened` are for a session.
@@ -77,6 +78,7 @@ class SubscriptionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     ingress_from: dict[int, int]
     group_since: int = 0
     group_born_us: int = 0
+    merged_from: int = 0
 
 
 class Subscribed(msgspec.Struct, frozen=True):
@@ -107,7 +109,8 @@ class OutgoingRecord(msgspec.Struct, frozen=True):
 
 class SettledRecord(msgspec.Struct, frozen=True):
     """Up to where messages to the client are settled: `routed`, the position on `egress[shard]`, by partition of
-    `ingress`; `own`, the offset on `ingress` of direct deliveries, by partition; `row`, the row of the spool."""
+    `ingress`, and at -1 the number of the last message of redundant feeds that was released; `own`, the offset on
+    `ingress` of direct deliveries, by partition; `row`, the row of the spool."""
 
     routed: dict[int, int] = {}
     own: dict[int, int] = {}

@@ -21,7 +21,7 @@ from schemas.cluster_settings import ClusterSettings, check_cluster
 from schemas.console_settings import ConsoleSettings
 from schemas.enrolment_settings import EnrolmentSettings, check_enrolment
 from schemas.errors import SettingsError
-from schemas.feed_settings import FeedsSettings, check_feeds
+from schemas.feed_settings import FeedsSettings, GatewayFeedsSettings, check_feeds
 from schemas.maintain_settings import MaintainSettings, check_maintain
 from schemas.member_settings import (
     AccessPointSettings,
@@ -88,6 +88,7 @@ class LedgerSettings(Section, frozen=True, kw_only=True):
     max_offsets_per_trigger: Positive
     tasks_per_batch: Positive
     batches_at_once: Positive
+    feed_payloads: bool
     restart_backoff_s: Seconds
     metrics_host: str
     metrics_port: Port
@@ -198,6 +199,7 @@ class GatewaySettings(Section, frozen=True, kw_only=True):
     mesh: MeshSettings
     enrolment: EnrolmentSettings
     console: ConsoleSettings
+    feeds: GatewayFeedsSettings
 
 
 class StackSettings(Section, frozen=True, kw_only=True):
@@ -326,7 +328,7 @@ def _broken_rules(settings: Settings) -> Iterator[str]:
         lambda: check_members(gateway.cluster, gateway.advertise),
         lambda: check_mesh(gateway.mesh, gateway.limits.packet_bytes),
         lambda: check_enrolment(gateway.enrolment),
-        lambda: check_feeds(settings.feeds),
+        lambda: check_feeds(settings.feeds, gateway.feeds),
         lambda: check_access(gateway.host, gateway.tls, gateway.authentication),
         lambda: check_storage(settings.storage),
         lambda: _check_password(kafka),

@@ -21,15 +21,13 @@ from typing import TYPE_CHECKING, Any
 
 from edge.agent.answers import Answers
 from edge.agent.control import ControlServer
-from edge.agent.courier import Courier, SmtpCourier
 from edge.agent.dispatch import Dispatch
 from edge.agent.envelope import Mail
 from edge.agent.errors import AgentError
 from edge.agent.failures import Failures
 from edge.agent.inbox_folder import InboxFolder
 from edge.agent.mailroom import Mailroom
-from edge.agent.mqtt.hub import ONWARD
-from edge.agent.mqtt.standin import Standin
+from edge.agent.network import NetworkWatch
 from edge.agent.outbox_folders import OutboxFolders
 from edge.agent.platform import Platform
 from edge.agent.relay import Relay
@@ -37,13 +35,15 @@ from edge.agent.relay_store import RelayStore
 from edge.agent.routes import Routes
 from edge.agent.sender import ClientSender, Sender
 from edge.agent.settings import AgentSettings
-from edge.agent.submission import Submission
 from edge.client.errors import StoreError
 from edge.client.store_clock import running_s
 from edge.reconnect import FullJitter
 
 if TYPE_CHECKING:
+    from edge.agent.courier import Courier
     from edge.agent.mesh.member import Member
+    from edge.agent.mqtt.standin import Standin
+    from edge.agent.submission import Submission
 
 
 class Agent:
@@ -56,7 +56,7 @@ class Agent:
         self,
         settings: AgentSettings,
         *,
-        courier: Courier | None = None,
+        courier: "Courier | None" = None,
         backoff: FullJitter | None = None,
         wall_s: Callable[[], float] = time.time,
         running_s: Callable[[], float] = running_s,
@@ -73,7 +73,7 @@ class Agent:
         self._submission: Submission | None = None
         self._standin: Standin | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self.submission_port = self.mqtt_port = self.mesh_port = 0
+        self.submission_port = self.mqtt_port = self.mesh_port = self.metrics_port = 0
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
@@ -119,11 +119,13 @@ class Agent:
         self._inbox = await self._on_thread(self._open_inbox)
         stack.push_async_callback(self._on_thread, self._inbox.close)
         if smtp.relay.enabled:
-            courier = self._courier or SmtpCourier.of(smtp.relay)
+            courier = self._courier or self._smtp_courier()
             self._relay_store = store = await self._on_thread(self._open_relay)
             stack.push_async_callback(self._on_thread, store.close)
             self._relay = Relay(store, courier, smtp.relay, self._routes, self._on_thread, self._mailroom.report)
         if smtp.submission.enabled:
+            from edge.agent.submission import Submission  # its library takes memory: only when it is used
+
             self._submission = Submission(smtp.submission, self._mailroom, self._routes)
         outboxes = None
         if settings.folders.enabled and settings.folders.outboxes:
@@ -138,8 +140,16 @@ class Agent:
             await stack.enter_async_context(self._member)
             self.mesh_port = self._member.port
         stack.push_async_callback(self._stop)
-        self._control = ControlServer(self._directory, self._answers().handlers())
+        answers = self._answers()
+        self._control = ControlServer(self._directory, answers.handlers())
         await self._control.open()
+        if settings.metrics.enabled:
+            from edge.agent.metrics_server import MetricsServer
+
+            server = MetricsServer(settings.metrics, answers.metrics)
+            await server.open()
+            stack.push_async_callback(server.close)
+            self.metrics_port = server.port
         if self._submission is not None:
             self.submission_port = await self._submission.open()
         self._start_parts(outboxes)
@@ -153,6 +163,7 @@ class Agent:
         if self._member is not None:
             self._member.give_to(dispatch.take)
             self._start(*self._member.parts(), Failures(self._member, self._mailroom.report).run())
+        self._start(NetworkWatch(self._network_changed).run())
         if self._relay is not None:
             self._start(self._relay.run())
         if outboxes is not None:
@@ -171,8 +182,19 @@ class Agent:
         if self._tasks:
             await asyncio.wait(self._tasks)
 
+    async def _network_changed(self) -> None:
+        if self._member is not None:
+            await self._member.network_changed()
+        if self._platform is not None:
+            await self._platform.client.network_changed()
+
     def _start(self, *parts: Coroutine[Any, Any, None]) -> None:
         self._tasks += [asyncio.create_task(part) for part in parts]
+
+    def _smtp_courier(self) -> "Courier":
+        from edge.agent.courier import SmtpCourier  # as above
+
+        return SmtpCourier.of(self._settings.smtp.relay)
 
     def _sender(self) -> Sender:
         if self._member is not None:
@@ -180,7 +202,10 @@ class Agent:
         assert self._platform is not None
         return ClientSender(self._platform.client)
 
-    def _make_standin(self, times: Any) -> Standin:
+    def _make_standin(self, times: Any) -> "Standin":
+        from edge.agent.mqtt.hub import ONWARD  # as above
+        from edge.agent.mqtt.standin import Standin
+
         platform, prefix = self._platform, self._settings.mqtt.listener.platform_prefix
         client, store = (None, None) if platform is None else (platform.client, platform.store)
         if self._member is not None:

@@ -76,6 +76,11 @@ class AgentStore(SqliteStore):
         """The sender knows, or cannot be told."""
         self._db.execute(_SQL["forget_failed"], (sequence,))
 
+    @property
+    def step_counts(self) -> dict[tuple[str, str], int]:
+        """See :attr:`edge.agent.way.WayLog.counts`. From any thread."""
+        return dict(self._log.counts)
+
     def newest(self, count: int) -> list[Step]:
         """See :meth:`edge.agent.way.WayLog.newest`."""
         return self._log.newest(self._db, count)

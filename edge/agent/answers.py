@@ -1,5 +1,6 @@
 """What the agent answers on its control socket: `status`, `peers`, `log`, `trace` and `send` (M20)."""
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -9,13 +10,16 @@ from edge.agent.envelope import NAME_BYTES_MAX, File
 from edge.agent.errors import ControlError
 from edge.agent.inbox_folder import InboxFolder
 from edge.agent.mailroom import Mailroom, new_id
-from edge.agent.mqtt.standin import Standin
+from edge.agent.metrics import Steps, exposition
 from edge.agent.platform import Platform
 from edge.agent.relay import Relay
 from edge.agent.relay_store import RelayStore
 from edge.agent.settings import AgentSettings
-from edge.agent.submission import Submission
 from edge.agent.way import Step
+
+if TYPE_CHECKING:
+    from edge.agent.mqtt.standin import Standin
+    from edge.agent.submission import Submission
 
 if TYPE_CHECKING:
     from edge.agent.mesh.member import Member
@@ -35,10 +39,10 @@ class Answers:
         *,
         platform: Platform | None,
         member: "Member | None",
-        submission: Submission | None,
+        submission: "Submission | None",
         relay: Relay | None,
         relay_store: RelayStore | None,
-        standin: Standin | None,
+        standin: "Standin | None",
     ) -> None:
         self._settings, self._on_thread, self._mailroom, self._inbox = settings, on_thread, mailroom, inbox
         self._platform, self._member, self._submission = platform, member, submission
@@ -53,6 +57,23 @@ class Answers:
             "trace": self._trace,
             "send": self._send,
         }
+
+    async def metrics(self) -> bytes:
+        """See :func:`edge.agent.metrics.exposition`."""
+        return exposition(await self._status({}), await self._step_counts())
+
+    async def _step_counts(self) -> Steps:
+        found: Counter[tuple[str, str]] = Counter()
+        if self._platform is not None:
+            found.update(self._platform.store.step_counts)
+        if self._member is not None:
+            found.update(self._member.step_counts())
+        for part in (self._inbox, self._relay_store):
+            if part is not None:
+                found.update(dict(part.file.log.counts))
+        if self._standin is not None:
+            found.update(await self._standin.step_counts())
+        return found
 
     async def _status(self, _: dict[str, Any]) -> dict[str, Any]:
         found: dict[str, Any] = {"client_id": self._settings.client_id}

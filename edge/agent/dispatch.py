@@ -14,7 +14,6 @@ from edge.agent.envelope import Mail, id_of, read
 from edge.agent.errors import EnvelopeError
 from edge.agent.inbox_folder import InboxFolder
 from edge.agent.mqtt.message import is_mqtt, unpacked
-from edge.agent.mqtt.standin import Standin
 from edge.agent.relay import Relay
 from edge.client.client import Client
 from edge.client.errors import DiskFull, StoreFailed, StoreFull
@@ -23,6 +22,7 @@ from schemas.mesh_api import BUNDLE_TYPE
 
 if TYPE_CHECKING:
     from edge.agent.mesh.member import Member
+    from edge.agent.mqtt.standin import Standin
 
 AGAIN_S: Final = 5.0
 UNKNOWN: Final = "-"
@@ -38,7 +38,7 @@ class Dispatch:
         relay: Relay | None,
         inbox: InboxFolder,
         on_thread: Callable[..., Awaitable[Any]],
-        standin: Standin | None = None,
+        standin: "Standin | None" = None,
     ) -> None:
         self._relay, self._inbox, self._on_thread = relay, inbox, on_thread
         self._standin = standin

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import ctypes
 import logging
 import signal
 from collections.abc import Callable
@@ -10,6 +11,8 @@ from typing import Final
 from edge.agent.agent import Agent
 from edge.agent.settings import AgentSettings
 
+GLIBC_SETTINGS: Final = ((-8, 1), (-3, 1 << 16), (-1, 1 << 17))
+"""M_ARENA_MAX, M_MMAP_THRESHOLD, M_TRIM_THRESHOLD (mallopt(3))."""
 LOGGED: Final = ("waystation.agent", "waystation.client", "waystation.mesh", "waystation.uplink")
 
 
@@ -18,7 +21,19 @@ def run(settings: AgentSettings, say: Callable[[str], None]) -> None:
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING)
     for name in LOGGED:
         logging.getLogger(name).setLevel(logging.INFO)
+    keep_memory_small()
     asyncio.run(_run(settings, say))
+
+
+def keep_memory_small() -> None:
+    """Asks the C library to return what is freed: glibc would keep an arena for each thread, and blocks as large as the
+    largest request so far. Other libraries are left as they are."""
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):
+        return
+    for parameter, value in GLIBC_SETTINGS:
+        mallopt(parameter, value)
 
 
 async def _run(settings: AgentSettings, say: Callable[[str], None]) -> None:
@@ -30,6 +45,7 @@ async def _run(settings: AgentSettings, say: Callable[[str], None]) -> None:
         where = f", SMTP on {settings.smtp.submission.host}:{agent.submission_port}" if agent.submission_port else ""
         where += f", MQTT on {settings.mqtt.listener.host}:{agent.mqtt_port}" if agent.mqtt_port else ""
         where += f", peers on {settings.mesh.host}:{agent.mesh_port}" if agent.mesh_port else ""
+        where += f", metrics on {settings.metrics.host}:{agent.metrics_port}" if agent.metrics_port else ""
         say(f"ready: agent {settings.client_id}{where}")
         tasks = [asyncio.ensure_future(agent.ended()), asyncio.ensure_future(stopping.wait())]
         try:

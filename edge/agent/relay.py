@@ -9,10 +9,9 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from edge.agent import relay_decisions as decisions
-from edge.agent.courier import Courier
 from edge.agent.dsn import Failure
 from edge.agent.envelope import Mail
 from edge.agent.relay_decisions import Reply, after_attempt, retry_delay_s
@@ -21,6 +20,9 @@ from edge.agent.routes import Routes
 from edge.agent.settings import RelaySettings
 from edge.answers import Changes
 from edge.client.errors import DiskFull, NotAccepted
+
+if TYPE_CHECKING:
+    from edge.agent.courier import Courier
 
 T = TypeVar("T")
 NOT_OURS: Final = Reply(550, "5.7.1 this agent does not relay for the domain")
@@ -43,7 +45,7 @@ class Relay:
     def __init__(
         self,
         store: RelayStore,
-        courier: Courier,
+        courier: "Courier",
         settings: RelaySettings,
         routes: Routes,
         on_thread: OnThread,

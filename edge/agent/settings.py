@@ -65,6 +65,7 @@ class SubmissionSettings(Section, frozen=True):
     connections: Positive = 50
     timeout_s: Seconds = 300.0
     password_file: str = ""
+    tls: Literal["starttls", "tls"] = "starttls"
     certificate_file: str = ""
     key_file: str = ""
 
@@ -106,6 +107,14 @@ class FoldersSettings(Section, frozen=True):
     remembered: Positive = 1_000_000
 
 
+class MetricsSettings(Section, frozen=True):
+    enabled: bool = False
+    host: NotEmpty = "127.0.0.1"
+    port: Port = 9464
+    connections: Positive = 10
+    timeout_s: Seconds = 10.0
+
+
 class AgentSettings(Section, frozen=True):
     client_id: NotEmpty
     platform: PlatformSettings = PlatformSettings()
@@ -115,6 +124,7 @@ class AgentSettings(Section, frozen=True):
     mqtt: MqttSettings = MqttSettings()
     mesh: MeshSettings = MeshSettings()
     uplink: UplinkSettings = UplinkSettings()
+    metrics: MetricsSettings = MetricsSettings()
 
 
 def example(client_id: str) -> str:

@@ -39,6 +39,8 @@ def broken_rules(settings: "AgentSettings") -> Iterator[str]:
             )
         if not (settings.smtp.routes or (relay.enabled and relay.domains)):
             yield 'smtp.submission needs a route: set [smtp.routes], for example "example.org" = "the-other-agent"'
+        if submission.tls == "tls" and not submission.certificate_file:
+            yield 'smtp.submission.tls = "tls" needs smtp.submission.certificate_file and smtp.submission.key_file'
         is_safe = submission.password_file and submission.certificate_file
         if not is_loopback(submission.host) and not is_safe:
             yield (

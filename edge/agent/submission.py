@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any, Final
 
-from aiosmtpd.smtp import SMTP, AuthResult, LoginPassword
+from aiosmtpd.smtp import SMTP, AuthResult, LoginPassword, TLSSetupException
 
 from edge.agent.envelope import is_address
 from edge.agent.errors import ListenerError
@@ -70,6 +70,7 @@ class Submission:
         """Raises SettingsError if a file that the settings name cannot be used."""
         self._settings, self._mailroom, self._routes = settings, mailroom, routes
         self._tls: ssl.SSLContext | None = server_tls("smtp.submission", settings.certificate_file, settings.key_file)
+        self._begins_tls = settings.tls == "starttls"  # in a connection, by a command
         text = read_secret("smtp.submission.password_file", settings.password_file)
         self._passwords = None if text is None else Passwords.read(text, settings.password_file)
         self._server: asyncio.Server | None = None
@@ -80,7 +81,9 @@ class Submission:
         """Listens; returns the port. Raises ListenerError."""
         settings, loop = self._settings, asyncio.get_running_loop()
         try:
-            self._server = await loop.create_server(self._connected, settings.host, settings.port)
+            self._server = await loop.create_server(
+                self._connected, settings.host, settings.port, ssl=None if self._begins_tls else self._tls
+            )
         except OSError as error:
             raise ListenerError(
                 f"smtp.submission cannot listen on {settings.host}:{settings.port}: {error.strerror or error}; choose "
@@ -139,6 +142,9 @@ class Submission:
         return f"250 2.0.0 accepted as {' '.join(ids[:4])}"
 
     async def handle_exception(self, error: Exception) -> str:
+        if isinstance(error, TLSSetupException):  # a program that does not trust our certificate, for instance
+            _log.info("TLS with a program that submits mail failed: %s", error.__cause__ or error)
+            return "454 4.7.0 TLS has failed"
         _log.error("a mail session failed", exc_info=error)
         return "451 4.3.0 internal error"
 
@@ -179,11 +185,11 @@ class Submission:
             enable_SMTPUTF8=True,
             hostname=settings.hostname or None,
             ident=IDENT,
-            tls_context=self._tls,
-            require_starttls=self._tls is not None,
+            tls_context=self._tls if self._begins_tls else None,
+            require_starttls=self._begins_tls and self._tls is not None,
             timeout=settings.timeout_s,
             auth_required=self._passwords is not None,
-            auth_require_tls=self._tls is not None,
+            auth_require_tls=self._begins_tls and self._tls is not None,  # a connection that has it needs no more
             authenticator=lambda *words: AuthResult(success=True, auth_data=words[-1]),
             auth_exclude_mechanism=None if self._passwords is not None else ("PLAIN", "LOGIN"),
             command_call_limit=COMMANDS_MAX,

@@ -5,6 +5,7 @@ The table is bounded: the oldest steps are removed.
 """
 
 import sqlite3
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
@@ -56,6 +57,8 @@ class WayLog:
 
     def __init__(self, entries: int) -> None:
         self._entries = entries
+        self.counts: Counter[tuple[str, str]] = Counter()
+        """How many steps were written since the start, by part and event. From any thread: copy it."""
 
     def prepare(self, db: sqlite3.Connection) -> None:
         """Makes the table if there is none."""
@@ -65,6 +68,7 @@ class WayLog:
         """In the caller's transaction."""
         rows = [(step.id, step.at_s, step.part, step.event, step.detail[:DETAIL_MAX]) for step in steps]
         if rows:
+            self.counts.update((part, event) for _, _, part, event, _ in rows)
             db.executemany(_SQL["add"], rows)
             db.execute(_SQL["bound"], (self._entries,))
 

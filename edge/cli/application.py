@@ -32,3 +32,11 @@ def _show_version(wanted: bool) -> None:
 Version = Annotated[
     bool, typer.Option(VERSION, callback=_show_version, is_eager=True, help="Print the version and exit.")
 ]
+
+
+def options(_: Version = False) -> None:
+    """Waystation on a device: the agent, which keeps messages while there is no network and hands them over when there
+    is one.
+
+    The platform's commands, such as `up` and `publish`, are there once the distribution `waystation` is installed.
+    """

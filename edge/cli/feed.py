@@ -14,15 +14,49 @@ def commands() -> typer.Typer:
     """The group `feed`."""
     app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False)
     app.callback()(feed)
+    app.command()(adapter)
     app.command()(sequence)
     return app
 
 
-def feed() -> None:
-    """Redundant feeds: so far, numbering lines in front of two receivers. There are no adapters and subscribers yet.
+def names() -> set[str]:
+    """Of the commands here; the platform, if it is installed, adds others to the group."""
+    known = commands().registered_commands
+    return {command.name or command.callback.__name__ for command in known if command.callback is not None}
 
-    source | waystation feed sequence --state numbers.json | tee >(nc host-a 5000) | nc host-b 5000
+
+def feed() -> None:
+    """Redundant feeds: two adapters follow the same source and publish it twice, so that one may fail. If the platform
+    is installed, also their administration and their logs.
+
+        waystation feed adapter --example > adapter.toml
+        waystation feed adapter --config adapter.toml
+        source | waystation feed sequence --state numbers.json | tee >(nc host-a 5000) | nc host-b 5000
     """
+
+
+def adapter(
+    config: Annotated[Path | None, typer.Option(help="The adapter's settings, a TOML file.")] = None,
+    example: Annotated[bool, typer.Option("--example", help="Print a settings file that explains each key.")] = False,
+) -> None:
+    """Follow a source and publish it to one slot of a feed, in the foreground, until Ctrl-C or SIGTERM.
+
+    The other slot is for a second adapter on another machine. If one with the same slot runs already, this one waits
+    until it is gone.
+    """
+    from edge.feeds.adapter.settings import example as example_text
+    from edge.feeds.adapter.settings import load
+    from schemas.errors import SettingsError
+
+    if example:
+        typer.echo(example_text(), nl=False)
+        return
+    if config is None:
+        raise SettingsError("give the settings with --config FILE; --example prints a file to begin with")
+    settings = load(config)
+    from edge.feeds.adapter.process import run
+
+    run(settings, typer.echo)
 
 
 def sequence(

@@ -123,8 +123,9 @@ class Client:
 
     async def network_changed(self) -> None:
         """The device has another network: a connection over QUIC moves there at once and goes on (RFC 9000, 9). Over
-        other bearers nothing happens: a dead connection is noticed by keep alive."""
+        other bearers a dead connection is noticed by keep alive. Without a connection the next attempt begins now."""
         if self._failure is None:
+            self._loop.hurry()
             await self._bearer.network_changed()
 
     async def close(self) -> None:
@@ -233,6 +234,12 @@ class Client:
         client are one: each message goes to one of those who ask.
         """
         return self._inbox
+
+    async def take_message(self) -> IncomingMessage:
+        """The next message that arrives. It is acknowledged by its own `acknowledge()` only: for programs that ask for
+        more before they are done with it. At most `limits.inbox_messages` of QoS 1 and 2 come unacknowledged. Raises
+        the error that ended the client, and StopAsyncIteration once it is closed."""
+        return await self._inbox.take()
 
     async def subscribe(self, *filters: str | Subscription, qos: int = 1) -> list[ReasonCode]:
         """Returns the granted QoS of each filter, once the gateway has granted them; waits while disconnected. Raises

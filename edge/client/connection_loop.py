@@ -5,6 +5,7 @@ or NoConnectPoints, which is a bug; `fail` is called with it.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -38,6 +39,11 @@ class ConnectionLoop:
         self._ask, self._on_exhausted, self._fail = ask, on_exhausted, fail
         self._connected_at = 0.0
         self._has_warned = False
+        self._hurry = asyncio.Event()
+
+    def hurry(self) -> None:
+        """Ends a pause between two attempts."""
+        self._hurry.set()
 
     async def run(self) -> None:
         """Returns if the client is refused for good."""
@@ -53,7 +59,10 @@ class ConnectionLoop:
         machine = self._machine
         match machine.step:
             case Wait(seconds):
-                await asyncio.sleep(seconds)
+                self._hurry.clear()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(seconds):
+                        await self._hurry.wait()
                 machine.waited()
             case Ask(access_point):
                 try:

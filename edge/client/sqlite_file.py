@@ -18,6 +18,7 @@ from edge.client.errors import DiskFull, StoreDamaged, StoreError, StoreFailed, 
 from edge.durable import sync_directory
 
 _WAL_BYTES_MAX: Final = 16 << 20  # what is kept of the WAL's file between checkpoints
+_CACHE_KB: Final = 1_000  # of pages in memory; the system caches the file, too
 
 
 class SqliteFile:
@@ -94,6 +95,7 @@ class SqliteFile:
             raise StoreForeign(f"{self._path} is {self._foreign}")
         execute("PRAGMA journal_mode = WAL")
         execute("PRAGMA synchronous = FULL")
+        execute(f"PRAGMA cache_size = -{_CACHE_KB}")
         execute(f"PRAGMA journal_size_limit = {_WAL_BYTES_MAX}")
         with self.transaction("EXCLUSIVE"):  # takes the lock, which is kept until the file is closed
             self._make(is_new=not tables)

@@ -24,7 +24,7 @@ from bundles.receipt import Receipt, Role, Signers, VerifiedReceipt
 from edge.mesh.contact_frames import UNLIMITED, Hello, Offer, Reason
 from edge.mesh.encounters import Encounters
 from edge.mesh.errors import ConflictError, RefusedError
-from edge.mesh.held import Held, HeldWatcher, InMemory
+from edge.mesh.held import Held, HeldById, HeldWatcher, InMemory
 from edge.mesh.known_receipts import KnownReceipts
 from edge.mesh.known_to_peers import OURS, KnownToPeers, Peer
 from edge.mesh.limits import MeshLimits
@@ -59,7 +59,7 @@ class Carrier:
         self.certificates_known = KnownToPeers(self.limits.peers)
         self.has_uplink = False
         self._originators, self._signers = originators, signers
-        self._held: dict[str, Held] = {}
+        self._held = self._new_table()
         self._arriving: dict[str, int] = {}  # sizes
         self._watchers: list[HeldWatcher] = []
         self._bytes = 0
@@ -176,8 +176,8 @@ class Carrier:
     def candidates(self, now: float) -> list[Candidate]:
         """All bundles that may be offered: alive, with hops left."""
         return [
-            Candidate(message_id, held.header, held.free, remaining_s)
-            for message_id, held in self._held.items()
+            Candidate(held.message_id, held.header, held.free, remaining_s)
+            for held in self._held.values()
             if held.hops < self.limits.hops and (remaining_s := held.remaining_s(now))
         ]
 
@@ -270,6 +270,10 @@ class Carrier:
         if held is None or held.copies != FOR_RECIPIENT or receipt.role is not Role.GATEWAY:
             self._remove(receipt.message_id)
         return self.receipts.add(receipt, source)
+
+    def _new_table(self) -> HeldById:
+        """Where what is held is kept, in the order in which it came."""
+        return {}
 
     def _record(self, bundle: Bundle, copies: int | None, now: float) -> Held:
         """What is kept of a bundle."""

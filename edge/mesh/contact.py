@@ -140,10 +140,11 @@ class Contact:
     # -- out -----------------------------------------------------------------------------------------------------------
 
     def outgoing(self, now: float) -> bytes:
-        """Bytes to write: all that is due, and of bundles at most `burst_bytes`; call again until it is empty."""
+        """Bytes to write: all that is due, and of receipts and bundles at most `burst_bytes` each; call again until it
+        is empty. Raises StoreError."""
         parts = self._link.drain()
         room = self._limits.burst_bytes
-        while self.state is State.EXCHANGE and room > 0:
+        while self.state is State.EXCHANGE and room > 0 and not self._link.waits:
             part = self._giving.next_part(now)
             if part is None:
                 break

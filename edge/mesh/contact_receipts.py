@@ -1,4 +1,10 @@
-"""Receipts at a contact: those that the peer lacks come before offers; those that verify drop a bundle (M8, M12)."""
+"""Receipts at a contact: those that the peer lacks come before offers; those that verify drop a bundle (M8, M12).
+
+There may be 100,000, so they are read and encoded a frame at a time, when the link has taken what was before.
+"""
+
+from collections.abc import Iterator
+from itertools import islice
 
 from bundles import receipt as receipt_format
 from bundles.errors import FormatError, SignatureError
@@ -9,6 +15,8 @@ from edge.mesh.contact_events import Event, ReceiptRefused, ReceiptTaken
 from edge.mesh.contact_frames import Receipts
 from edge.mesh.contact_link import ContactLink
 from edge.mesh.errors import PeerError
+
+_AT_ONCE = 200
 
 
 class ReceiptExchange:
@@ -21,17 +29,15 @@ class ReceiptExchange:
     def begin(self) -> None:
         """After the peer's hello: all receipts that it lacks, if only to say that there are none."""
         known, key = self._carrier.receipts, self._link.key
-        new = known.after(known.complete_up_to(key), key)
-        self._certificates.begin(one.signer for one in new)
-        self._send([one.encoded for one in new])
-        if not new:
-            self._link.send(Receipts((), more=False))
+        after = known.complete_up_to(key)
+        self._certificates.begin(known.signers_after(after, key))
+        self._send(after)
 
     def refresh(self) -> None:
         """Those that came since."""
-        new = self._carrier.receipts.after(self._sent, self._link.key)
-        self._certificates.send_of(one.signer for one in new)
-        self._send([one.encoded for one in new])
+        if self._sent < self._carrier.receipts.number:
+            self._certificates.send_of(self._carrier.receipts.signers_after(self._sent, self._link.key))
+            self._send(self._sent)
 
     def took_first(self) -> None:
         """The peer has taken what was sent before its summary."""
@@ -42,16 +48,26 @@ class ReceiptExchange:
         for encoded in frame.receipts:
             self._take(encoded, events)
 
-    def _send(self, receipts: list[bytes]) -> None:
+    def _send(self, after: int) -> None:
         self._sent = self._carrier.receipts.number
-        each = max(1, (self._link.room - 1) // (2 + RECEIPT_BYTES_MAX))
-        for at in range(0, len(receipts), each):
-            self._link.send(Receipts(tuple(receipts[at : at + each]), more=at + each < len(receipts)))
+        self._link.send_each(self._frames(after, self._sent))
+
+    def _frames(self, after: int, last: int) -> Iterator[Receipts]:
+        """Of the receipts whose numbers are above `after`, up to `last`; always one without `more`."""
+        known = self._carrier.receipts
+        each = max(1, min(_AT_ONCE, (self._link.room - 1) // (2 + RECEIPT_BYTES_MAX)))
+        ids = (one for number, one in known.ids_after(after, self._link.key) if number <= last)
+        found = [*islice(ids, each)]
+        while True:
+            following = [*islice(ids, each)]
+            yield Receipts(tuple(known.encoded(found)) if found else (), more=bool(following))
+            if not following:
+                return
+            found = following
 
     def _take(self, encoded: bytes, events: list[Event]) -> None:
         try:
-            known = self._carrier.receipts.record(receipt_format.peek_id(encoded))
-            if known is not None and known.encoded == encoded:
+            if self._carrier.receipts.has(encoded):
                 return
             receipt = receipt_format.decode(encoded)
         except FormatError as error:

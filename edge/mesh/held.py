@@ -1,6 +1,7 @@
 """A bundle that an agent carries, with its copy budget; and who is told when that changes."""
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Protocol
 
 from bundles.bundle import Bundle, Header
 from edge.mesh.spray import FOR_RECIPIENT
@@ -82,6 +83,19 @@ class InMemory(Held):
     def __init__(self, bundle: Bundle, copies: int | None, since: float) -> None:
         self.bundle, self.copies, self.since = bundle, copies, since
         self.reserved, self.is_shared = 0, False
+
+
+class HeldById(Protocol):
+    """What is held by message id; a dictionary is one. In the order in which it came."""
+
+    def __len__(self) -> int: ...
+    def __contains__(self, message_id: str, /) -> bool: ...
+    def __iter__(self) -> Iterator[str]: ...
+    def __getitem__(self, message_id: str, /) -> Held: ...
+    def __setitem__(self, message_id: str, held: Any, /) -> None: ...
+    def get(self, message_id: str, /) -> Held | None: ...
+    def pop(self, message_id: str, default: None, /) -> Held | None: ...
+    def values(self) -> Iterable[Held]: ...
 
 
 class HeldWatcher(Protocol):

@@ -3,41 +3,71 @@
 They are numbered as they come. For each peer the number is remembered up to which it has them all, so at each contact
 only the new ones are sent. A peer whose store was lost has another incarnation, and gets all again.
 
-There are as many as bundles were delivered, up to 100,000, so each is kept as the bytes that are sent.
+There are as many as bundles were delivered, up to 100,000. What decides about a bundle or an offer is in memory: the
+message's id, the role, who signed, and where it came from, in about 40 bytes. The receipts themselves, which are only
+read to send them, are where :class:`EncodedReceipts` says: a node has them on disk.
 """
 
-import sys
-from collections.abc import Iterator
-from itertools import islice
-from typing import Final
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import Final, Generic, Protocol, TypeVar
 
 import msgspec
 
 from bundles import receipt as receipt_format
 from bundles.bundle import Header
+from bundles.id_table import IdTable, raw_id, text_id
 from bundles.receipt import Receipt, Role
-from bundles.wire import write_id
+from bundles.wire import ID_BYTES
 from edge.mesh.known_to_peers import OURS, KnownToPeers, Peer
 
-__all__ = ["OURS", "KnownReceipt", "KnownReceipts", "Peer"]
+__all__ = ["OURS", "EncodedReceipts", "KnownReceipt", "KnownReceipts", "Peer"]
 
+T = TypeVar("T")
 _FORGOTTEN_SHARE: Final = 50
-"""Of many receipts a fiftieth is forgotten at once: to look for the oldest one each time would take long."""
+"""Of many receipts a fiftieth is forgotten at once: what is left is then numbered anew."""
+_ROLES: Final = {int(role): role for role in Role}
+_GONE: Final = 0
+_DIGEST: Final = 0xFFFF_FFFF
+
+
+class EncodedReceipts(Protocol):
+    """Where receipts are."""
+
+    def put(self, message_id: str, encoded: bytes) -> None:
+        """A receipt that is remembered now, in place of another for the message."""
+
+    def get(self, message_ids: Sequence[str]) -> Sequence[bytes]:
+        """Those for these messages that are there, in any order. Raises StoreError."""
+
+    def forget(self, message_id: str) -> None:
+        """It is not remembered any more."""
+
+
+class InMemory:
+    """All of them in memory: for carriers without a disk."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, bytes] = {}
+
+    def put(self, message_id: str, encoded: bytes) -> None:
+        self._known[message_id] = encoded
+
+    def get(self, message_ids: Sequence[str]) -> Sequence[bytes]:
+        return [self._known[one] for one in message_ids if one in self._known]
+
+    def forget(self, message_id: str) -> None:
+        self._known.pop(message_id, None)
 
 
 class KnownReceipt(msgspec.Struct, gc=False, frozen=True):
-    """A verified receipt and where it came from."""
+    """What is known of a verified receipt; `source`: who brought it."""
 
-    encoded: bytes
+    message_id: str
     role: Role
     signer: str
     source: Peer
-    number: int = 0
-
-    @classmethod
-    def of(cls, receipt: Receipt, source: Peer, number: int = 0) -> "KnownReceipt":
-        """The record of a receipt."""
-        return cls(receipt.encoded, receipt.role, sys.intern(receipt.signer), source, number)
+    number: int
 
     def settles(self, header: Header) -> bool:
         """As :meth:`bundles.receipt.Receipt.settles`."""
@@ -48,45 +78,85 @@ class KnownReceipts:
     """At most `most` receipts and `peers_max` peers; the oldest are forgotten first. To forget a receipt early costs
     transmissions, and may cost a second delivery to a gateway; the recipient's memory removes it."""
 
-    def __init__(self, most: int, peers_max: int) -> None:
-        self._most = most
-        self._known: dict[bytes, KnownReceipt] = {}  # in the order of their numbers
+    def __init__(self, most: int, peers_max: int, encoded: EncodedReceipts | None = None) -> None:
+        self._most, self._encoded = most, InMemory() if encoded is None else encoded
         self._complete = KnownToPeers(peers_max)
-        self.number = 0
-        """Of the latest receipt; 0 if there was none."""
+        self._ids = bytearray()
+        self._roles = bytearray()  # _GONE: another receipt is in its place
+        self._signers, self._sources, self._digests = array("I"), array("I"), array("I")
+        self._signer_names, self._peers = _Names[str](), _Names[Peer]()
+        self._table = IdTable(self._id_at)
+        self._before = self._count = 0  # numbers that are forgotten; receipts that are there
 
     def __len__(self) -> int:
-        return len(self._known)
+        return self._count
+
+    @property
+    def number(self) -> int:
+        """Of the latest receipt; 0 if there was none."""
+        return self._before + len(self._roles)
+
+    def keep_in(self, encoded: EncodedReceipts) -> None:
+        """The receipts are there from now on. Before the first one only."""
+        self._encoded = encoded
 
     def record(self, message_id: str) -> KnownReceipt | None:
         """What is known of the receipt for a message."""
-        return self._known.get(write_id(message_id)) if self._known else None
+        at = self._table.find(raw_id(message_id)) if self._count else None
+        return None if at is None else self._record_at(at)
 
     def get(self, message_id: str) -> Receipt | None:
-        """The receipt for a message."""
-        known = self.record(message_id)
-        return None if known is None else receipt_format.decode(known.encoded)
+        """The receipt for a message. Raises StoreError."""
+        found = self._encoded.get([message_id]) if self.record(message_id) is not None else ()
+        return receipt_format.decode(found[0]) if found else None
+
+    def has(self, encoded: bytes) -> bool:
+        """Whether this very receipt is known. Raises FormatError."""
+        return self._has(raw_id(receipt_format.peek_id(encoded)), encoded)
 
     def add(self, receipt: Receipt, source: Peer) -> bool:
         """Keeps a verified receipt, in place of another for the message if there is one; False if it is known."""
-        known = self.record(receipt.message_id)
-        if known is not None and known.encoded == receipt.encoded:
+        raw = raw_id(receipt.message_id)
+        if self._has(raw, receipt.encoded):
             return False
-        self._keep(write_id(receipt.message_id), KnownReceipt.of(receipt, source, self.number + 1))
+        self._encoded.put(receipt.message_id, receipt.encoded)
+        self._keep(raw, receipt.encoded, receipt.role, receipt.signer, source)
         return True
 
-    def recovered(self, raw: bytes, known: KnownReceipt) -> None:
-        """Keeps one that was stored; `raw`: the message's id."""
-        self._keep(raw, msgspec.structs.replace(known, number=self.number + 1))
+    def recovered(self, receipt: Receipt) -> None:
+        """Keeps one that was stored."""
+        self._keep(raw_id(receipt.message_id), receipt.encoded, receipt.role, receipt.signer, OURS)
 
-    def after(self, number: int, peer: Peer) -> list[KnownReceipt]:
-        """Those later than `number`, without what the peer itself has sent."""
-        return [known for known in self._latest_first(number) if known.source != peer][::-1]
+    def signers_after(self, number: int, peer: Peer) -> list[str]:
+        """Who signed those later than `number`, without what the peer itself has sent."""
+        first, but = max(0, number - self._before), self._peers.number(peer)
+        return [
+            self._signer_names[self._signers[at]]
+            for at in {self._signers[at]: at for at in self._others(first, but)}.values()
+        ]
 
-    def numbered(self, number: int, most: int) -> list[tuple[int, Receipt]]:
-        """The oldest ones later than `number`, at most `most`, with their numbers."""
-        oldest = [*self._latest_first(number)][: -most - 1 : -1]
-        return [(known.number, receipt_format.decode(known.encoded)) for known in oldest]
+    def ids_after(self, number: int, peer: Peer) -> Iterator[tuple[int, str]]:
+        """The numbers and messages of those later than `number`, without what the peer itself has sent. What is
+        forgotten or added meanwhile is passed over or found."""
+        while number < self.number:
+            number = max(number, self._before) + 1
+            at = number - self._before - 1
+            if self._roles[at] != _GONE and self._peers.number(peer) != self._sources[at]:
+                yield number, text_id(self._id_at(at))
+
+    def encoded(self, message_ids: Sequence[str]) -> Sequence[bytes]:
+        """The receipts for these messages, without those that are forgotten, in any order. Raises StoreError."""
+        return self._encoded.get(message_ids)
+
+    def numbered(self, number: int, most: int) -> list[KnownReceipt]:
+        """The oldest ones later than `number`, at most `most`."""
+        found: list[KnownReceipt] = []
+        for at in range(max(0, number - self._before), len(self._roles)):
+            if len(found) == most:
+                break
+            if self._roles[at] != _GONE:
+                found.append(self._record_at(at))
+        return found
 
     def complete_up_to(self, peer: Peer) -> int:
         """The number up to which the peer has all of them."""
@@ -96,16 +166,79 @@ class KnownReceipts:
         """The peer has them all up to `number`."""
         self._complete.completed(peer, number)
 
-    def _keep(self, raw: bytes, known: KnownReceipt) -> None:
-        self.number = known.number
-        self._known.pop(raw, None)
-        self._known[raw] = known
-        if len(self._known) > self._most:
-            for oldest in list(islice(self._known, max(1, self._most // _FORGOTTEN_SHARE))):
-                del self._known[oldest]
+    # -- inside --------------------------------------------------------------------------------------------------------
 
-    def _latest_first(self, number: int) -> Iterator[KnownReceipt]:
-        for known in reversed(self._known.values()):
-            if known.number <= number:
-                return
-            yield known
+    def _has(self, raw: bytes, encoded: bytes) -> bool:
+        at = self._table.find(raw)
+        return at is not None and self._digests[at] == hash(encoded) & _DIGEST
+
+    def _keep(self, raw: bytes, encoded: bytes, role: Role, signer: str, source: Peer) -> None:
+        at = self._table.find(raw)
+        if at is not None:
+            self._roles[at] = _GONE
+            self._count -= 1
+        self._ids += raw
+        self._roles.append(role)
+        self._signers.append(self._signer_names.add(signer))
+        self._sources.append(self._peers.add(source))
+        self._digests.append(hash(encoded) & _DIGEST)
+        self._count += 1
+        if len(self._roles) > self._most:
+            self._forget(max(1, self._most // _FORGOTTEN_SHARE))
+        elif not self._table.add(raw, len(self._roles) - 1):
+            self._rebuild()
+
+    def _forget(self, count: int) -> None:
+        for at in range(count):
+            if self._roles[at] != _GONE:
+                self._encoded.forget(text_id(self._id_at(at)))
+                self._count -= 1
+        for column in (self._roles, self._signers, self._sources, self._digests):
+            del column[:count]
+        del self._ids[: ID_BYTES * count]
+        self._before += count
+        self._rebuild()
+
+    def _rebuild(self) -> None:
+        self._table.rebuild(at for at, role in enumerate(self._roles) if role != _GONE)
+        self._signers, self._sources = self._signer_names.used(self._signers), self._peers.used(self._sources)
+
+    def _others(self, first: int, but: int | None) -> Iterator[int]:
+        return (at for at in range(first, len(self._roles)) if self._roles[at] != _GONE and self._sources[at] != but)
+
+    def _id_at(self, at: int) -> bytes:
+        return b"" if self._roles[at] == _GONE else bytes(self._ids[ID_BYTES * at : ID_BYTES * (at + 1)])
+
+    def _record_at(self, at: int) -> KnownReceipt:
+        signer, source = self._signer_names[self._signers[at]], self._peers[self._sources[at]]
+        role, number = _ROLES[self._roles[at]], self._before + at + 1
+        return KnownReceipt(text_id(self._id_at(at)), role, signer, source, number)
+
+
+class _Names(Generic[T]):
+    """Numbers for what many receipts have in common."""
+
+    def __init__(self) -> None:
+        self._names: list[T] = []
+        self._numbers: dict[T, int] = {}
+
+    def __getitem__(self, number: int) -> T:
+        return self._names[number]
+
+    def number(self, name: T) -> int | None:
+        """The number of a name that is there."""
+        return self._numbers.get(name)
+
+    def add(self, name: T) -> int:
+        """Its number, perhaps a new one."""
+        found = self._numbers.setdefault(name, len(self._names))
+        if found == len(self._names):
+            self._names.append(name)
+        return found
+
+    def used(self, numbers: "array[int]") -> "array[int]":
+        """Forgets the names that are not among these; the numbers as they are afterwards."""
+        if len(self._names) <= 2 or len(set(numbers)) == len(self._names):
+            return numbers
+        old, self._names, self._numbers = self._names, [], {}
+        return array("I", (self.add(old[one]) for one in numbers))

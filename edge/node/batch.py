@@ -8,7 +8,7 @@ from bundles.bundle import Bundle, Header
 from bundles.certificates import Certificate
 from bundles.receipt import Receipt
 from bundles.seen import Seen, SeenState, Source
-from edge.mesh.known_receipts import KnownReceipt
+from edge.mesh.known_receipts import KnownReceipts
 from edge.mesh.pending_reports import PendingReport
 from edge.node.held_on_disk import DiskHeld, HeldOnDisk
 
@@ -132,7 +132,7 @@ class Recovered:
     records: HeldOnDisk
     bundles: list[DiskHeld]
     unsealed: list[UnsealedRow]  # without their plaintext
-    receipts: list[tuple[bytes, KnownReceipt]]  # by the message's id
+    receipts: KnownReceipts
     seen: list[SeenState]
     certificates: list[bytes]
     revocations: bytes

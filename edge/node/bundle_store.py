@@ -25,7 +25,8 @@ from bundles.known_certificates import OF_A_NAME_MAX
 from bundles.seen import SeenState
 from edge.client.errors import StoreDamaged, StoreForeign
 from edge.client.sqlite_file import SqliteFile, create_tables
-from edge.mesh.known_receipts import OURS, KnownReceipt
+from edge.mesh.known_receipts import KnownReceipts
+from edge.mesh.limits import MeshLimits
 from edge.mesh.pending_reports import PendingReport
 from edge.node.batch import Batch, BundleRow, InboxRow, Meta, NoticeRow, Recovered, Step, UnsealedRow
 from edge.node.held_on_disk import DiskHeld, HeldOnDisk, Sealed
@@ -81,7 +82,7 @@ class BundleStore(SqliteFile):
                 records,
                 [_stored(row, records) for row in execute(_SQL["bundles"])],
                 [UnsealedRow(_header(row[2]), row[0], row[1], b"") for row in execute(_SQL["unsealed"])],
-                [_receipt(*row) for row in execute(_SQL["receipts"])],
+                self._known_receipts(),
                 [_seen(row[0]) for row in execute(_SQL["seen"])],
                 [row[0] for row in execute(_SQL["certificates"])],
                 next((row[0] for row in execute(_SQL["revocations"])), b""),
@@ -104,6 +105,12 @@ class BundleStore(SqliteFile):
                 if size_max <= 0:
                     break
         return found
+
+    def receipts(self, message_ids: Iterable[str]) -> list[bytes]:
+        """Those for these messages, encoded, without those that are not there."""
+        with self._translated():
+            rows = (self._db.execute(_SQL["receipt"], (UUID(one).bytes,)).fetchone() for one in message_ids)
+            return [row[0] for row in rows if row is not None]
 
     def plaintext(self, sequence: int) -> bytes:
         """Of a message that is not sealed yet."""
@@ -165,6 +172,13 @@ class BundleStore(SqliteFile):
                 db.execute(_SQL["save_node"], batch.meta)
             if self._log is not None and (batch.steps or batch.accepted_steps):
                 self._log.add(db, [*batch.accepted_steps, *batch.steps])
+
+    def _known_receipts(self) -> KnownReceipts:
+        """What is kept of them in memory."""
+        found = KnownReceipts(self._receipts, MeshLimits().peers)
+        for (raw,) in self._db.execute(_SQL["receipts"]):
+            found.recovered(receipt_format.decode(raw))
+        return found
 
     def _add(self, db: sqlite3.Connection, rows: Iterable[BundleRow]) -> None:
         bundles, ciphertexts, number = [], [], self._number
@@ -235,13 +249,7 @@ def _header(raw: bytes) -> Header:
 
 def _stored(row: tuple[Any, ...], records: HeldOnDisk) -> DiskHeld:
     raw_id, header, *rest = row
-    digits = raw_id.hex()  # to make a UUID of it takes longer
-    message_id = f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
-    return records.record(message_id, _header_decoder.decode(header), *rest)
-
-
-def _receipt(raw_id: bytes, raw: bytes) -> tuple[bytes, KnownReceipt]:
-    return raw_id, KnownReceipt.of(receipt_format.decode(raw), OURS)
+    return records.record(raw_id, _header_decoder.decode(header), *rest)
 
 
 def _unsealed(row: UnsealedRow) -> tuple[Any, ...]:

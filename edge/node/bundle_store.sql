@@ -88,7 +88,10 @@ INSERT OR REPLACE INTO receipt (id, receipt) VALUES (?, ?);
 DELETE FROM receipt WHERE number <= (SELECT max(number) FROM receipt) - ?;
 
 -- name: receipts
-SELECT id, receipt FROM receipt ORDER BY number;
+SELECT receipt FROM receipt ORDER BY number;
+
+-- name: receipt
+SELECT receipt FROM receipt WHERE id = ?;
 
 -- name: save_seen
 INSERT OR REPLACE INTO seen VALUES (?, ?);

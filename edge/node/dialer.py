@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from bundles.errors import CertificateError
+from edge.answers import Changes
 from edge.client.errors import StoreError
 from edge.mesh.contact_events import EndedBy
 from edge.node.contacts import Contacts, PeerStatus
@@ -37,6 +38,8 @@ class Dialer:
         self._problems: dict[Address, str] = {}
         self._busy: set[Address] = set()  # a link is being opened, or open
         self._gone: set[Address] = set()
+        self._attempts: dict[Address, int] = {}  # that have failed since there was a link, or another network
+        self._changes, self._hurries = Changes(), 0
 
     def add(self, address: Address, name: str = "") -> None:
         """An agent may be there; `name`: its name, as far as is known."""
@@ -54,6 +57,12 @@ class Dialer:
             task.cancel()
         elif task is not None:
             self._gone.add(address)
+
+    def try_now(self) -> None:
+        """The network has changed: pauses between attempts end, and begin short again."""
+        self._attempts.clear()
+        self._hurries += 1
+        self._changes.wake()
 
     async def close(self) -> None:
         """Ends all links that were dialled."""
@@ -74,20 +83,27 @@ class Dialer:
     # -- inside --------------------------------------------------------------------------------------------------------
 
     async def _run(self, address: Address) -> None:
-        loop, backoff, attempt = asyncio.get_running_loop(), self._backoff(), 0
+        loop, backoff, attempts = asyncio.get_running_loop(), self._backoff(), self._attempts
         try:
             while address not in self._gone:
-                await asyncio.sleep(backoff.delay_s(attempt))
+                await self._pause(backoff.delay_s(attempts.get(address, 0)))
                 await self._contacts.until_gone(self._names.get(address, ""))
                 began = loop.time()
                 is_failure = await self._attempt(address)
-                attempt = attempt + 1 if is_failure and loop.time() - began < STABLE_S else 0
+                is_lasting = is_failure and loop.time() - began < STABLE_S
+                attempts[address] = attempts.get(address, 0) + 1 if is_lasting else 0
         except (StoreError, NodeError) as error:
             _log.debug("link to %s:%d: %s", *address, error)  # the node reports it
         except Exception:
             _log.exception("the link to %s:%d failed", *address)
         finally:
             self._drop(address)
+
+    async def _pause(self, seconds: float) -> None:
+        hurries = self._hurries
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._changes.until(lambda: self._hurries != hurries)
 
     async def _attempt(self, address: Address) -> bool:
         """Whether it failed: no link, or one that was no use."""
@@ -121,5 +137,6 @@ class Dialer:
         with contextlib.suppress(KeyError):
             del self._tasks[address]
         self._names.pop(address, None)
+        self._attempts.pop(address, None)
         self._problems.pop(address, None)
         self._gone.discard(address)

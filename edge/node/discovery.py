@@ -56,6 +56,7 @@ class Discovery:
         self._addresses = addresses or machine_addresses
         self._instance = f"{hashlib.sha256(name.encode()).hexdigest()[:32]}.{SERVICE}"
         self._zeroconf: AsyncZeroconf | None = None
+        self._announced = frozenset[str]()
         self._found: dict[str, Address] = {}
         self._resolving: set[asyncio.Task[None]] = set()
 
@@ -63,6 +64,7 @@ class Discovery:
         """Announces this agent and begins to listen. Raises DiscoveryError."""
         made = None
         try:
+            self._announced = self._addresses()
             made = AsyncZeroconf(interfaces=self._interfaces, ip_version=IPVersion.V4Only)
             await made.async_register_service(self._info())
         except (OSError, Error) as error:
@@ -84,19 +86,22 @@ class Discovery:
                     problem = str(error)
                     _log.warning("%s; tried again every %g s", problem, INTERFACES_S)
                 await asyncio.sleep(INTERFACES_S)
-        before = self._addresses()
         while True:
             await asyncio.sleep(INTERFACES_S)
-            now = self._addresses()
-            if now != before:
-                before = now
-                await self.update()
+            await self.check()
+
+    async def check(self) -> None:
+        """Looks whether the machine's addresses have changed."""
+        now = self._addresses()
+        if self._zeroconf is not None and now != self._announced:
+            await self.update()
 
     async def update(self) -> None:
         """The machine's addresses have changed."""
         if self._zeroconf is None:
             return
-        _log.info("the network has changed: mesh discovery starts again on %s", ", ".join(sorted(self._addresses())))
+        self._announced = self._addresses()
+        _log.info("the network has changed: mesh discovery starts again on %s", ", ".join(sorted(self._announced)))
         try:
             await self._zeroconf.async_update_interfaces()
             await self._zeroconf.async_update_service(self._info())

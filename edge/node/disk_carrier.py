@@ -16,8 +16,11 @@ from edge.client.errors import LifetimeNotAllowed, MessageTooLarge, NotAccepted,
 from edge.mesh.carrier import Carrier
 from edge.mesh.contact_frames import Reason
 from edge.mesh.errors import ConflictError
-from edge.mesh.held import Held
+from edge.mesh.held import Held, HeldById
+from edge.mesh.known_receipts import KnownReceipts
+from edge.node.disk_receipts import DiskReceipts
 from edge.node.held_on_disk import DiskHeld, HeldOnDisk, Sealed
+from edge.node.held_table import HeldTable
 from edge.node.journal import Journal
 
 CACHE_BYTES: Final = 8 << 20
@@ -107,9 +110,11 @@ class DiskCarrier(Carrier):
     """A carrier whose ciphertexts are on disk. Call :meth:`keep_in` first. What leaves memory leaves the disk, with the
     journal's next commit."""
 
-    def keep_in(self, journal: Journal, records: HeldOnDisk) -> None:
-        """Ciphertexts are read from, and removals noted in, this journal; `records` makes what is in memory."""
-        self._journal, self._records = journal, records
+    def keep_in(self, journal: Journal, records: HeldOnDisk, receipts: KnownReceipts) -> None:
+        """Ciphertexts and receipts are read from, and removals noted in, this journal; `records` makes what is in
+        memory; `receipts`: those that were there at the start."""
+        self._journal, self._records, self.receipts = journal, records, receipts
+        receipts.keep_in(DiskReceipts(journal))
         self.ciphertexts = records.parts = Ciphertexts(journal, CACHE_BYTES)
 
     def is_ready(self, message_ids: Iterable[str]) -> bool:
@@ -128,7 +133,9 @@ class DiskCarrier(Carrier):
     def recovered(self, held: DiskHeld) -> None:
         """Holds a bundle that was on disk at the start. If copies are unlimited, nobody knows whether any has left."""
         is_whole = held.copies is not None and held.copies == (self.limits.copies or None)
-        held.is_shared = not (is_whole and self._is_own(held.header))
+        is_own = (held.common.originator, held.common.incarnation) == (self.name, self.incarnation)
+        if not (is_whole and is_own):
+            held.is_shared = True
         self._hold(held.message_id, held)
 
     def set_aside(self, header: Header, size: int, message_id: str) -> None:
@@ -157,8 +164,11 @@ class DiskCarrier(Carrier):
         super()._remove(message_id)
         self.ciphertexts.forget(message_id)
 
+    def _new_table(self) -> HeldById:
+        return HeldTable()
+
     def _record(self, bundle: Bundle, copies: int | None, now: float) -> Held:
-        return self._records.of_bundle(bundle, bundle.message_id, copies, now)
+        return self._records.of_bundle(bundle, copies, now)
 
     def _not_accepted(self, reason: Reason, header: Header, size: int) -> NotAccepted:
         limits = self.limits

@@ -1,8 +1,9 @@
-"""A bundle whose ciphertext and signature are on disk, in about 300 bytes of memory (M2, M19).
+"""A bundle whose ciphertext and signature are on disk, in about 130 bytes of memory (M2, M19).
 
-An agent may hold 100,000 bundles and has 80 MB, so what is kept of each is small: its id, the numbers of its header in
-one byte string, and a reference to what many have in common: originator, destination, kind and lifetime
-(:class:`Common`). Header and bundle are made when somebody asks for them, which takes microseconds.
+An agent may hold 100,000 bundles and has 80 MB, so what is kept of each is small: the numbers of its header and its id
+in one byte string, and a reference to what many have in common: originator, destination, kind, lifetime and copy budget
+(:class:`Common`). A budget that changes makes it refer to another one. Header and bundle are made when somebody asks
+for them, which takes microseconds.
 """
 
 from struct import Struct
@@ -12,14 +13,16 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from bundles.bundle import Bundle, Header, Kind
+from bundles.id_table import raw_id, text_id
 from edge.mesh.held import Held
 from schemas.identity import INBOX_MARK
 
 _NUMBERS: Final = Struct("<QQQdIIB")  # sequence, created_ms, low_water, since, size, age_s, hops
 _SEQUENCE: Final = Struct("<Q")
 _AGE: Final = Struct("<dII")  # since, size, age_s
+_ID_AT: Final = _NUMBERS.size
 _AGE_AT: Final = 24
-_CommonKey = tuple[str, int, str, int, int]
+_CommonKey = tuple[str, int, str, int, int, int | None, int, bool]
 
 
 class Sealed(msgspec.Struct, frozen=True, gc=False):
@@ -37,31 +40,69 @@ class SealedParts(Protocol):
 
 
 class Common:
-    """What bundles have in common."""
+    """What bundles have in common; `copies`, `reserved` and `is_shared` are those of :class:`edge.mesh.held.Held`."""
 
-    __slots__ = ("__weakref__", "destination", "incarnation", "kind", "lifetime_s", "originator", "owner", "recipient")
+    __slots__ = (
+        *("__weakref__", "copies", "destination", "incarnation", "is_shared", "kind", "lifetime_s", "originator"),
+        *("owner", "recipient", "reserved"),
+    )
 
     def __init__(self, key: _CommonKey, owner: "HeldOnDisk") -> None:
-        self.originator, self.incarnation, self.destination, kind, self.lifetime_s = key
+        self.originator, self.incarnation, self.destination, kind, self.lifetime_s = key[:5]
+        self.copies, self.reserved, self.is_shared = key[5:]
         self.kind, self.owner = Kind(kind), owner
         self.recipient = self.destination[len(INBOX_MARK) :] if self.kind is Kind.ENVELOPE else None
+
+    def with_budget(self, copies: int | None, reserved: int, is_shared: bool) -> "Common":
+        """The same with another budget."""
+        names = self.originator, self.incarnation, self.destination, int(self.kind), self.lifetime_s
+        return self.owner.common((*names, copies, reserved, is_shared))
 
 
 class DiskHeld(msgspec.Struct, Held, gc=False, eq=False):
     """Made by :class:`HeldOnDisk`. Nothing that it refers to leads back to it, so the garbage collector need not look
-    at it."""
+    at it. `numbers`: those of the header and the bundle, then the id."""
 
-    message_id: str
     common: Common
     numbers: bytes
-    copies: int | None
-    reserved: int = 0
-    is_shared: bool = False
+
+    @property
+    def raw_id(self) -> bytes:
+        """The message's id."""
+        return self.numbers[_ID_AT:]
+
+    @property
+    def message_id(self) -> str:
+        return text_id(self.numbers[_ID_AT:])
+
+    @property
+    def copies(self) -> int | None:
+        return self.common.copies
+
+    @copies.setter
+    def copies(self, value: int | None) -> None:
+        self.common = self.common.with_budget(value, self.common.reserved, self.common.is_shared)
+
+    @property
+    def reserved(self) -> int:
+        return self.common.reserved
+
+    @reserved.setter
+    def reserved(self, value: int) -> None:
+        self.common = self.common.with_budget(self.common.copies, value, self.common.is_shared)
+
+    @property
+    def is_shared(self) -> bool:
+        return self.common.is_shared
+
+    @is_shared.setter
+    def is_shared(self, value: bool) -> None:
+        self.common = self.common.with_budget(self.common.copies, self.common.reserved, value)
 
     @property
     def header(self) -> Header:
         common = self.common
-        sequence, created_ms, low_water, *_ = _NUMBERS.unpack(self.numbers)
+        sequence, created_ms, low_water, *_ = _NUMBERS.unpack_from(self.numbers)
         return Header(
             *(common.originator, common.incarnation, sequence, common.destination, common.kind),
             *(created_ms, common.lifetime_s, low_water),
@@ -89,7 +130,7 @@ class DiskHeld(msgspec.Struct, Held, gc=False, eq=False):
 
     @property
     def hops(self) -> int:
-        return self.numbers[-1]
+        return self.numbers[_ID_AT - 1]
 
     def age_s(self, now: float) -> int:
         since, _, age_s = _AGE.unpack_from(self.numbers, _AGE_AT)
@@ -106,18 +147,18 @@ class HeldOnDisk:
         self._common: WeakValueDictionary[_CommonKey, Common] = WeakValueDictionary()
         self.parts: SealedParts | None = None
 
-    def of_bundle(self, bundle: Bundle, message_id: str, copies: int | None, since: float) -> DiskHeld:
+    def of_bundle(self, bundle: Bundle, copies: int | None, since: float) -> DiskHeld:
         """The record of a bundle that is on disk."""
         header = bundle.header
         row = (
             *(header.originator, header.incarnation, header.sequence, header.destination, int(header.kind)),
             *(header.created_ms, header.lifetime_s, header.low_water),
         )
-        return self.record(message_id, row, bundle.hops, bundle.age_s, copies, since, bundle.size)
+        return self.record(raw_id(bundle.message_id), row, bundle.hops, bundle.age_s, copies, since, bundle.size)
 
     def record(
         self,
-        message_id: str,
+        raw: bytes,
         header: tuple[str, int, int, str, int, int, int, int],
         hops: int,
         age_s: int,
@@ -125,21 +166,24 @@ class HeldOnDisk:
         since: float,
         size: int,
     ) -> DiskHeld:
-        """The same; `header`: its fields in order. Raises ValueError for a kind that does not exist."""
+        """The same; `raw`: its id; `header`: its fields in order. Raises ValueError for a kind that does not exist."""
         originator, incarnation, sequence, destination, kind, created_ms, lifetime_s, low_water = header
-        key = originator, incarnation, destination, kind, lifetime_s
-        common = self._common.get(key)
-        if common is None:
-            common = self._common[key] = Common(key, self)
-        numbers = _NUMBERS.pack(sequence, created_ms, low_water, since, size, age_s, hops)
-        return DiskHeld(message_id, common, numbers, copies)
+        common = self.common((originator, incarnation, destination, kind, lifetime_s, copies, 0, False))
+        return DiskHeld(common, _NUMBERS.pack(sequence, created_ms, low_water, since, size, age_s, hops) + raw)
+
+    def common(self, key: _CommonKey) -> Common:
+        """What bundles with these fields share."""
+        found = self._common.get(key)
+        if found is None:
+            found = self._common[key] = Common(key, self)
+        return found
 
 
 class StoredBundle(Bundle):
     """A bundle whose ciphertext and signature are on disk."""
 
     def __init__(self, held: DiskHeld) -> None:
-        *_, size, age_s, hops = _NUMBERS.unpack(held.numbers)
+        *_, size, age_s, hops = _NUMBERS.unpack_from(held.numbers)
         owner = held.common.owner
         vars(self).update(header=held.header, hops=hops, age_s=age_s, _size=size, _owner=owner)
         vars(self)["message_id"] = held.message_id  # where its cached property keeps it

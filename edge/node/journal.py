@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final, TypeVar
 
+from bundles.receipt import Receipt
 from edge.client.errors import DiskFull, StoreFull
 from edge.client.store_clock import StoreClock
 from edge.client.store_thread import fail, opened, released
@@ -152,6 +153,10 @@ class Journal:
         except Exception as error:
             self._stop(error)
             raise
+
+    def changed_receipts(self) -> list[Receipt]:
+        """Those that are on disk with the batch that collects: a read does not find them yet."""
+        return self._batch.receipts
 
     def read_now(self, call: Callable[[BundleStore], T]) -> T:
         """As :meth:`read`, but stops the loop meanwhile: only where awaiting is not possible."""

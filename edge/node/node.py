@@ -33,14 +33,14 @@ from edge.node.batch import InboxRow, NoticeRow
 from edge.node.bundle_store import BundleStore, StepLog
 from edge.node.contacts import Contacts, PeerStatus
 from edge.node.desk import Desk
-from edge.node.dialer import Dialer
 from edge.node.errors import NodeError, NotForUs
 from edge.node.held_on_disk import with_parts
 from edge.node.journal import Journal
 from edge.node.link_server import LinkServer
 from edge.node.links import Links
 from edge.node.parts import Parts
-from edge.node.settings import MeshSettings, parse_peer
+from edge.node.seeking import Seeking
+from edge.node.settings import MeshSettings
 from edge.node.tls import LinkTls
 from edge.reconnect import FullJitter
 
@@ -159,14 +159,12 @@ class MeshNode:
         self._server = LinkServer(self.links, self._settings.host, self._settings.port)
         await self._server.open()
         self.port = self._server.port
-        self._dialer = Dialer(name, self.links, self.contacts, self._backoff)
+        self._seeking = Seeking(name, self._settings, self.links, self.contacts, self._backoff)
         stack.push_async_callback(self._close_links)
         running = [self._server.run(), parts.envelopes.run(), parts.notices.run(), self._tick()]
         self._tasks = [asyncio.create_task(one) for one in running]
-        for peer in self._settings.peers:
-            self._dialer.add(parse_peer(peer))
-        if self._settings.discovery:
-            self._discover(stack)
+        self._tasks += self._seeking.start(self.port)
+        stack.push_async_callback(self._seeking.stop)
         for held in parts.to_ourselves():
             self.on_held(held.bundle)
 
@@ -181,20 +179,10 @@ class MeshNode:
             log=self._log,
         )
 
-    def _discover(self, stack: contextlib.AsyncExitStack) -> None:
-        from edge.node.discovery import Discovery  # zeroconf takes memory: only when it is used
-
-        dialer = self._dialer
-        host = self._settings.host
-        interfaces = None if host in ("0.0.0.0", "::") else [host]
-        discovery = Discovery(self._identity.name, self.port, dialer.add, dialer.remove, interfaces=interfaces)
-        stack.push_async_callback(discovery.close)
-        self._tasks.append(asyncio.create_task(discovery.run()))
-
     async def _close_links(self) -> None:
         for task in self._tasks:
             task.cancel()
-        await self._dialer.close()
+        await self._seeking.close()
         await self._server.close()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
@@ -218,11 +206,15 @@ class MeshNode:
 
     def peers(self) -> list[PeerStatus]:
         """Peers with a contact, then addresses without one."""
-        return [*self.contacts.statuses(), *self._dialer.statuses()]
+        return [*self.contacts.statuses(), *self._seeking.statuses()]
 
     def dial(self, host: str, port: int) -> None:
         """Keeps trying to reach the agent at an address, as those in `settings.peers`."""
-        self._dialer.add((host, port))
+        self._seeking.dialer.add((host, port))
+
+    async def network_changed(self) -> None:
+        """See :meth:`edge.node.seeking.Seeking.network_changed`."""
+        await self._seeking.network_changed()
 
     def status(self) -> dict[str, int]:
         """What is kept here, for people."""

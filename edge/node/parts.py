@@ -54,7 +54,7 @@ class Parts:
         carrier = self.carrier = DiskCarrier(
             *(name, journal.incarnation, known.originator_keys, known.signer_keys, limits(settings)), certificates=known
         )
-        carrier.keep_in(journal, found.records)
+        carrier.keep_in(journal, found.records, found.receipts)
         read = journal.read
         self.envelopes = HandOver[InboxRow](
             "a message",
@@ -87,8 +87,6 @@ class Parts:
         return [one for one in self.carrier.all_held() if one.recipient == self._name]
 
     def _recover(self, journal: Journal, found: Recovered) -> None:
-        for raw, known in found.receipts:
-            self.carrier.receipts.recovered(raw, known)
         own = []
         for held in found.bundles:
             self.carrier.recovered(held)

@@ -21,6 +21,7 @@ from bundles import content as content_format
 from bundles import sealing
 from bundles.bundle import Bundle, Header, Kind, encode_header
 from bundles.content import Content
+from bundles.id_table import raw_id
 from bundles.identity import Identity
 from bundles.known_certificates import KnownCertificates
 from bundles.receipt import Receipt, Role
@@ -64,10 +65,10 @@ class Submissions:
         """What was there at the start: own bundles, and what is not sealed yet."""
         if any(one.sequence > other.sequence for one, other in pairwise(bundles)):  # sorting takes memory
             bundles.sort(key=attrgetter("sequence"))
-        sealed = ((one.sequence, one.recipient, one.message_id) for one in bundles)
-        waiting = ((one.sequence, one.recipient, one.message_id) for one in (row.header for row in unsealed))
-        for sequence, recipient, message_id in heapq.merge(sealed, waiting, key=itemgetter(0)):
-            self._own.begin(recipient, sequence, message_id)
+        sealed = ((one.sequence, one.recipient, one.raw_id) for one in bundles)
+        waiting = ((one.sequence, one.recipient, raw_id(one.message_id)) for one in (row.header for row in unsealed))
+        for sequence, recipient, raw in heapq.merge(sealed, waiting, key=itemgetter(0)):
+            self._own.begin(recipient, sequence, raw)
         for row in unsealed:
             self._wait_for_key(row)
         self._notice = last_notice
@@ -105,7 +106,7 @@ class Submissions:
         if on_stored is not None:
             on_stored(message_id)
         journal.use_sequence(header.sequence)
-        self._own.begin(header.recipient, header.sequence, message_id)
+        self._own.begin(header.recipient, header.sequence, raw_id(message_id))
         accepted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         bundle = self._sealed(header, plaintext, 0)
         since = journal.now_s

@@ -8,6 +8,8 @@ from typing import NamedTuple
 from edge.sim.outcome import Outcome
 
 JSON, PLOT = "mesh.json", "mesh.png"
+PREFIX = "mesh_"
+"""Of the names of all figures of traces."""
 _COLUMNS = ("delivered", "median s", "transmissions", "gateway hits", "recipient hits")
 
 
@@ -45,7 +47,7 @@ def figures(name: str, runs: TraceOutcomes) -> dict[str, float]:
         "unlimited_hits": runs.unlimited.hits_each,
         "unlimited_vs_oracle": _quotient(runs.unlimited.ratio, runs.oracle.ratio),
     }
-    return {f"mesh_{name}_{key}": round(value, 4) for key, value in values.items()}
+    return {f"{PREFIX}{name}_{key}": round(value, 4) for key, value in values.items()}
 
 
 def table(name: str, runs: TraceOutcomes) -> str:
@@ -66,9 +68,15 @@ def table(name: str, runs: TraceOutcomes) -> str:
 
 
 def write(values: Mapping[str, float], directory: Path) -> None:
-    """`mesh.json`."""
-    directory.mkdir(parents=True, exist_ok=True)
-    (directory / JSON).write_text(json.dumps(values, indent=2, sort_keys=True) + "\n")
+    """`mesh.json`: these in place of all figures of traces; what else is there, such as those of the agent that
+    `make bench` has measured, stays."""
+    kept = {name: value for name, value in _read(directory).items() if not name.startswith(PREFIX)}
+    _write({**kept, **values}, directory)
+
+
+def merge(values: Mapping[str, float], directory: Path) -> None:
+    """`mesh.json`: these, and all that is there under other names."""
+    _write({**_read(directory), **values}, directory)
 
 
 def plot(traces: Mapping[str, TraceOutcomes], directory: Path) -> None:
@@ -98,6 +106,19 @@ def plot(traces: Mapping[str, TraceOutcomes], directory: Path) -> None:
     figure.suptitle("The mesh over contact traces: messages live 24 h, 5 % of the nodes have an uplink")
     figure.savefig(directory / PLOT, dpi=110)
     plt.close(figure)
+
+
+def _read(directory: Path) -> dict[str, float]:
+    """What an earlier run has written; nothing if there was none, or if it was stopped while it wrote."""
+    try:
+        return dict(json.loads((directory / JSON).read_text()))
+    except (FileNotFoundError, ValueError):
+        return {}
+
+
+def _write(values: Mapping[str, float], directory: Path) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / JSON).write_text(json.dumps(values, indent=2, sort_keys=True) + "\n")
 
 
 def _quotient(value: float, by: float) -> float:

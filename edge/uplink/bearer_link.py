@@ -126,6 +126,7 @@ class BearerLink:
         status, reach = self.status, self.reach
         status.is_up, status.loss = reach.is_up, round(reach.loss, 3)
         status.round_trip_ms = None if reach.round_trip_s is None else round(reach.round_trip_s * 1000)
+        status.last_answer_s = None if reach.answered_at is None else round(self._clock() - reach.answered_at, 1)
         status.gateway = "" if self._current is None else str(self._current[0])
         status.bytes_sent, status.bytes_received = self._traffic.sent, self._traffic.received
         if reach.last_problem:

@@ -43,11 +43,13 @@ class Reachability:
         self.is_up = False
         self.round_trip_s: float | None = None
         self.loss = 0.0
+        self.answered_at: float | None = None
         self.next_probe = now
         self.last_problem = ""
 
     def answered(self, now: float, round_trip_s: float | None = None) -> None:
         """A request was answered. Without a round trip it was one whose duration says nothing, such as a large one."""
+        self.answered_at = now
         if round_trip_s is not None:
             known = self.round_trip_s
             self.round_trip_s = round_trip_s if known is None else known + _GAIN * (round_trip_s - known)

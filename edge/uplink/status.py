@@ -4,7 +4,8 @@ import msgspec
 
 
 class BearerStatus(msgspec.Struct, kw_only=True):
-    """`loss`: the part of requests without a good answer, smoothed, 0 to 1. `delivered`: bundles. The bytes are
+    """`loss`: the part of requests without a good answer, smoothed, 0 to 1. `last_answer_s`:
+    how long ago a gateway has answered, seconds; None if none has. `delivered`: bundles. The bytes are
     those of HTTP, without TLS and TCP."""
 
     name: str
@@ -12,6 +13,7 @@ class BearerStatus(msgspec.Struct, kw_only=True):
     gateway: str = ""
     is_up: bool = False
     round_trip_ms: int | None = None
+    last_answer_s: float | None = None
     loss: float = 0.0
     last_problem: str = ""
     delivered: int = 0

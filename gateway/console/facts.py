@@ -8,11 +8,13 @@ import asyncio
 import heapq
 from collections.abc import Callable, Mapping, Sequence
 
-from gateway.console import applications, clients, overview, refusals, retained, shards
+from gateway.console import applications, clients, overview, redundant_feeds, refusals, retained, shards
 from gateway.console.asking import Applications
 from gateway.console.history import History
 from gateway.console.parts import ROWS, Action, Page
 from gateway.console.shards import ShardFacts
+from gateway.feeds.answers import feed_detail
+from gateway.feeds.table import FeedTable
 from gateway.members.table import MemberTable
 from gateway.observe.metrics import Sources
 from gateway.observe.readiness import Readiness
@@ -39,6 +41,7 @@ class ConsoleFacts:
         stats: SessionStatsCollector,
         readiness: Readiness,
         members: MemberTable,
+        feeds: FeedTable,
         history: History,
         now: Callable[[], float],
     ) -> None:
@@ -49,6 +52,7 @@ class ConsoleFacts:
         self._stats = stats
         self._readiness = readiness
         self._members = members
+        self._feeds = feeds
         self._history = history
         self._now = now
         self._applications = Applications(applications.places(settings), now)
@@ -137,6 +141,15 @@ class ConsoleFacts:
         if message is None:
             raise NotFound("No message is retained on that topic.")
         return retained.topic(message, self._clock(), shows_values)
+
+    async def feeds(self, _query: Mapping[str, str]) -> Page:
+        """Each feed's answer counts all subscribers, so others have a turn between two."""
+        found, names = [], self._feeds.feeds()
+        async with self._scanning:
+            for feed in names[: redundant_feeds.MOST]:
+                found.append(feed_detail(self._feeds, feed, self._now()))
+                await asyncio.sleep(0)
+        return redundant_feeds.page(found, len(names))
 
     async def refusals(self, _query: Mapping[str, str]) -> Page:
         return refusals.page(self._sources.node.counts + self._sources.hosts.counts)

@@ -5,12 +5,13 @@ import asyncio
 from gateway.console.console import Console
 from gateway.console.facts import ConsoleFacts
 from gateway.console.sampler import Sampler
+from gateway.feeds.table import FeedTable
 from gateway.members.table import MemberTable
 from gateway.observe.metrics import Sources
 from gateway.observe.observer import Observer
 
 
-def open_console(sources: Sources, observer: Observer, members: MemberTable) -> Sampler:
+def open_console(sources: Sources, observer: Observer, members: MemberTable, feeds: FeedTable) -> Sampler:
     """Call it before the observer starts. Returns what fills the plots, to be started and stopped."""
     node, loop = sources.node, asyncio.get_running_loop()
     stages = {
@@ -20,7 +21,7 @@ def open_console(sources: Sources, observer: Observer, members: MemberTable) -> 
     }
     sampler = Sampler(node, sources.hosts, sources.in_flight, stages)
     readiness, home = observer.readiness, sources.home
-    facts = ConsoleFacts(sources, observer.stats, readiness, members, sampler.history, loop.time)
+    facts = ConsoleFacts(sources, observer.stats, readiness, members, feeds, sampler.history, loop.time)
     console = Console(facts, observer.access, home, readiness, node.clock, sources.version)
     observer.add_routes(console.routes())
     return sampler

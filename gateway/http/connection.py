@@ -1,6 +1,7 @@
 """An HTTP connection: the connection limit, errors that aiohttp finds, and clients that close their side."""
 
 import asyncio
+import re
 from typing import Any, cast
 
 from aiohttp import StreamReader, web
@@ -12,6 +13,12 @@ from gateway.host.host_server import HostServer
 from gateway.http.problems import Problem, problem_response
 
 STREAM = "/v1/stream"
+_FEED_EVENTS = re.compile("/v1/feeds/[^/]+/events")
+
+
+def is_stream(path: str) -> bool:
+    """Whether the answer to a request for this path is a stream of events."""
+    return path == STREAM or _FEED_EVENTS.fullmatch(path) is not None
 
 
 class HttpConnection(web.RequestHandler):
@@ -39,7 +46,7 @@ class HttpConnection(web.RequestHandler):
             return None
         asked = [(self.request.rel_url, self.request.content)]
         asked += [(m.url, payload) for m, payload in self._messages if isinstance(m, RawRequestMessage)]
-        self.is_ended = all(payload.is_eof() and url.path_safe != STREAM for url, payload in asked)
+        self.is_ended = all(payload.is_eof() and not is_stream(url.path_safe) for url, payload in asked)
         return self.is_ended or None
 
     @property

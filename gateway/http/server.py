@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, cast
+from typing import cast
 
 import msgspec
 import structlog
@@ -11,6 +11,7 @@ from aiohttp.typedefs import Handler
 
 from gateway.access.enrolment import Enrolment
 from gateway.errors import ProxyHeaderError
+from gateway.feeds.service import FeedService
 from gateway.host.host_server import HostServer
 from gateway.host.proxies import TrustedProxies
 from gateway.host.tls import ServerTls, common_name, handshake_of
@@ -19,6 +20,7 @@ from gateway.http.bundles_handler import CERTIFICATES_BYTES, RECEIPTS_BYTES, WAI
 from gateway.http.connect_handler import ConnectHandler
 from gateway.http.connection import STREAM, HttpConnection, begun
 from gateway.http.enrolment_handler import EnrolmentHandler
+from gateway.http.feeds_handler import FeedsHandler
 from gateway.http.http_publisher import HttpPublisher
 from gateway.http.identity import ANONYMOUS, Caller, Origin, admit, client_name, new_nameless, one_header
 from gateway.http.message_presence_handler import (
@@ -31,8 +33,9 @@ from gateway.http.message_presence_handler import (
 from gateway.http.openapi import openapi
 from gateway.http.posted_message import posted
 from gateway.http.problems import Problem, bad_request, problem_response
+from gateway.http.responses import json_response
 from gateway.http.streams import Acknowledgement, Streams, event_id, stream_request
-from gateway.http.target import Query, raw_tail
+from gateway.http.target import query_of, raw_tail
 from gateway.members.access_point import AccessPoint
 from schemas.enrolment import ENROLMENTS_PATH, RENEWAL_PATH, EnrolmentAnswer
 from schemas.enrolment import REQUEST_BYTES_MAX as ENROLMENT_BYTES
@@ -67,6 +70,7 @@ class HttpServer:
         access_point: AccessPoint,
         enrolment: Enrolment | None = None,
         mesh: Mesh | None = None,
+        feeds: FeedService | None = None,
     ) -> None:
         self._hosts = hosts
         self._gateway = settings
@@ -82,6 +86,7 @@ class HttpServer:
         self._bundles_handler = BundlesHandler(mesh, settings.mesh, hosts.now)
         self._connect_handler = ConnectHandler(access_point, settings.limits.client_id_bytes)
         self._enrolment_handler = EnrolmentHandler(enrolment, settings.enrolment, asyncio.get_running_loop().time)
+        self._feeds_handler = FeedsHandler(feeds, hosts, settings.http, self._caller, self._cross_origin)
         self._openapi = msgspec.json.encode(openapi(settings))
         self._requests = 0
         self._is_stopping = False
@@ -106,6 +111,7 @@ class HttpServer:
                 web.get(_CONNECT, self._connect, allow_head=False),
                 web.post(ENROLMENTS_PATH, self._enrol),
                 web.post(RENEWAL_PATH, self._renew),
+                *self._feeds_handler.routes(),
                 web.get(_OPENAPI, self._describe, allow_head=False),
             ]
         )
@@ -150,6 +156,7 @@ class HttpServer:
         for listener in self._listeners:
             listener.close()
         self._streams.stop()
+        self._feeds_handler.stop()
         self._server.pre_shutdown()
         await self._server.shutdown(_STOP_TIMEOUT_S)
 
@@ -178,7 +185,7 @@ class HttpServer:
         handler = await self._handler(request)
         if self._is_stopping:
             raise Problem(503, "server_shutting_down", "the gateway is being stopped; try again later", close=True)
-        if handler == self._stream:
+        if handler in (self._stream, self._feeds_handler.stream):  # these have limits of their own
             return await handler(request)
         if self._requests >= self._settings.requests:
             raise Problem(503, "too_many_requests_at_once", "too many concurrent requests; nothing was done, try again")
@@ -209,14 +216,14 @@ class HttpServer:
 
     async def _publish(self, request: web.Request) -> web.Response:
         caller = await self._caller(request)
-        message = posted(raw_tail(request), _query(request), request.headers)
+        message = posted(raw_tail(request), query_of(request), request.headers)
         if "Content-Encoding" in request.headers:
             raise Problem(415, "content_encoding", "Content-Encoding is not supported: the body is delivered as it is")
         message.packet.payload = await read_body(
             request, self._hosts.limits.packet_bytes, self._settings.read_timeout_s
         )
         stored = await self._publisher.publish(caller, message)
-        response = _json({"id": stored.message_id}, status=202)
+        response = json_response({"id": stored.message_id}, status=202)
         if stored.replayed:
             response.headers["Idempotency-Replayed"] = "true"
         return response
@@ -224,66 +231,66 @@ class HttpServer:
     async def _ask_message_presence(self, request: web.Request) -> web.Response:
         caller = await self._caller(request)
         message_id = named_message(raw_tail(request))
-        _query(request).done(())
-        return _json(self._presence_handler.ask(caller, message_id))
+        query_of(request).done(())
+        return json_response(self._presence_handler.ask(caller, message_id))
 
     async def _tell_message_presence(self, request: web.Request) -> web.Response:
         caller = await self._caller(request)
         message_id = named_message(raw_tail(request))
-        _query(request).done(())
+        query_of(request).done(())
         body = await read_json_body(request, EVENT_BYTES, self._settings.read_timeout_s)
         claimed = await self._presence_handler.say(caller, message_id, body)
-        return web.Response(status=204) if claimed is None else _json(claimed)
+        return web.Response(status=204) if claimed is None else json_response(claimed)
 
     async def _tell_of_messages(self, request: web.Request) -> web.Response:
         caller = await self._caller(request)
-        _query(request).done(())
+        query_of(request).done(())
         body = await read_json_body(request, REPORTS_BYTES, self._settings.read_timeout_s)
-        return _json(await self._presence_handler.say_many(caller, body))
+        return json_response(await self._presence_handler.say_many(caller, body))
 
     async def _ask_of_messages(self, request: web.Request) -> web.Response:
         caller = await self._caller(request)
-        _query(request).done(())
+        query_of(request).done(())
         body = await read_json_body(request, QUERY_BYTES, self._settings.read_timeout_s)
-        return _json(await self._presence_handler.ask_many(caller, body))
+        return json_response(await self._presence_handler.ask_many(caller, body))
 
     async def _take_bundles(self, request: web.Request) -> web.Response:
         caller, handler = await self._caller(request), self._bundles_handler
-        _query(request).done(())
+        query_of(request).done(())
         with handler.bringing(caller):
             body = await read_json_body(request, handler.body_bytes, self._settings.read_timeout_s)
-            return _json(await handler.take(caller, body))
+            return json_response(await handler.take(caller, body))
 
     async def _give_waiting_bundles(self, request: web.Request) -> web.Response:
         caller, handler = await self._caller(request), self._bundles_handler
-        _query(request).done(())
+        query_of(request).done(())
         with handler.asking(caller):
             body = await read_json_body(request, WAITING_BYTES, self._settings.read_timeout_s)
-            return _json(await handler.give_waiting(caller, body))
+            return json_response(await handler.give_waiting(caller, body))
 
     async def _take_receipts(self, request: web.Request) -> web.Response:
         caller, handler = await self._caller(request), self._bundles_handler
-        _query(request).done(())
+        query_of(request).done(())
         with handler.bringing(caller):
             body = await read_json_body(request, RECEIPTS_BYTES, self._settings.read_timeout_s)
-            return _json(await handler.take_receipts(caller, body))
+            return json_response(await handler.take_receipts(caller, body))
 
     async def _mesh_state(self, request: web.Request) -> web.Response:
         await self._caller(request)
-        _query(request).done(())
-        return _json(self._bundles_handler.state())
+        query_of(request).done(())
+        return json_response(self._bundles_handler.state())
 
     async def _exchange_certificates(self, request: web.Request) -> web.Response:
         caller, handler = await self._caller(request), self._bundles_handler
-        _query(request).done(())
+        query_of(request).done(())
         with handler.bringing(caller):
             body = await read_json_body(request, CERTIFICATES_BYTES, self._settings.read_timeout_s)
-            return _json(await handler.exchange_certificates(body))
+            return json_response(await handler.exchange_certificates(body))
 
     async def _connect(self, request: web.Request) -> web.Response:
         self._connect_handler.check_enabled()
         await self._caller(request)
-        response = _json(self._connect_handler.answer(_query(request)))
+        response = json_response(self._connect_handler.answer(query_of(request)))
         response.headers["Cache-Control"] = self._connect_handler.caching
         return response
 
@@ -297,14 +304,14 @@ class HttpServer:
         """These requests have their own credential, and need no other."""
         peer = self._origin(request).peer
         self._enrolment_handler.check(peer)
-        _query(request).done(())
+        query_of(request).done(())
         body = await read_json_body(request, ENROLMENT_BYTES, self._settings.read_timeout_s)
-        response = _json(act(body, peer))
+        response = json_response(act(body, peer))
         response.headers["Cache-Control"] = "no-store"
         return response
 
     async def _stream(self, request: web.Request) -> web.StreamResponse:
-        query = _query(request)
+        query = query_of(request)
         name = query.take("client")
         if name is not None and "X-Client-Id" in request.headers:
             raise bad_request("repeated_parameter", "client and X-Client-Id mean the same: send only one of them")
@@ -314,7 +321,7 @@ class HttpServer:
 
     async def _acknowledge(self, request: web.Request) -> web.Response:
         caller = await self._caller(request)
-        _query(request).done(())
+        query_of(request).done(())
         body = await read_json_body(request, _ACKNOWLEDGEMENT_BYTES, self._settings.read_timeout_s)
         try:
             last = event_id(msgspec.json.decode(body, type=Acknowledgement).last_event_id)
@@ -356,11 +363,3 @@ class HttpServer:
         if origin not in self._settings.origins:
             raise Problem(403, "origin_not_allowed", "this origin is not allowed; see gateway.http.origins")
         return {"Access-Control-Allow-Origin": origin, "Vary": "Origin"}
-
-
-def _json(content: Any, status: int = 200) -> web.Response:
-    return web.Response(status=status, body=msgspec.json.encode(content), content_type="application/json")
-
-
-def _query(request: web.BaseRequest) -> Query:
-    return Query(request.rel_url.raw_query_string)

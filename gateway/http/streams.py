@@ -35,7 +35,7 @@ _ONLY_IF_NEW = 1
 CLIENT_ID_HEADER: Final = "X-Client-Id"
 """In the answer: the client id by which the home knows the client, so its inbox is `@` and this."""
 
-_HEADERS: Final = {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+STREAM_HEADERS: Final = {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 log = structlog.get_logger(__name__)
 
@@ -76,7 +76,7 @@ def stream_request(query: Query, last_event_id: str | None) -> StreamRequest:
         filters,
         int(qos),
         None if acknowledge is None else acknowledge == "written",
-        None if wait is None else _wait_s(wait),
+        None if wait is None else wait_seconds(wait),
         None if last_event_id is None else event_id(last_event_id),
     )
 
@@ -89,7 +89,8 @@ def event_id(text: str) -> EventId:
     return parsed
 
 
-def _wait_s(text: str) -> float:
+def wait_seconds(text: str) -> float:
+    """The parameter `wait` of a stream. Raises Problem 400."""
     seconds = float(text) if _NUMBER.fullmatch(text) else math.inf
     if not 0 < seconds <= WAIT_MAX_S:
         raise bad_request("malformed_parameter", f"wait must be a number of seconds above 0, up to {WAIT_MAX_S}")
@@ -129,7 +130,7 @@ class Streams:
             attached = await self._attached(link, caller, asked)
             is_refused = False
             named = {CLIENT_ID_HEADER: caller.client} if caller.is_known else {}
-            response = web.StreamResponse(headers={**_HEADERS, **named, **headers})
+            response = web.StreamResponse(headers={**STREAM_HEADERS, **named, **headers})
             await response.prepare(request)
             await response.write(f"retry: {RETRY_MS}\n\n".encode())
             self._server.counts["streams_opened"] += 1

@@ -65,3 +65,7 @@ class Query:
         for name in self._found:
             listed = f"allowed: {', '.join(known)}" if known else "none is allowed"
             raise bad_request("unknown_parameter", f"unknown parameter {name[:64]!r}; {listed}")
+
+
+def query_of(request: web.BaseRequest) -> Query:
+    return Query(request.rel_url.raw_query_string)

@@ -91,6 +91,32 @@ _PLAIN = {
     "waiting_bundles_given": _Plain(
         "waystation_waiting_bundles_given", "Bundles given to agents that carry them to devices that are away"
     ),
+    "feed_copies": _Plain(
+        "waystation_feed_copies", "Copies of redundant feeds' messages that routers have sent, each once a shard"
+    ),
+    "feed_delivered": _Plain(
+        "waystation_feed_delivered", "Messages of redundant feeds that shards have merged and offered to subscribers"
+    ),
+    "feed_duplicates": _Plain(
+        "waystation_feed_duplicates", "Copies of redundant feeds' messages dropped because another copy was first"
+    ),
+    "feed_gaps": _Plain("waystation_feed_gaps", "Gaps of redundant feeds: ranges missing longer than reorder_ms"),
+    "feed_recovered": _Plain(
+        "waystation_feed_recovered", "Numbers of redundant feeds that came after they were suspected to be missing"
+    ),
+    "feed_lost": _Plain("waystation_feed_lost", "Numbers of redundant feeds that were given up"),
+    "feed_late": _Plain(
+        "waystation_feed_late", "Messages of redundant feeds that came after they were given up, delivered as late"
+    ),
+    "feed_late_dropped": _Plain(
+        "waystation_feed_late_dropped", "The same, not delivered because of gateway.feeds.delivers_late = false"
+    ),
+    "feed_expired": _Plain(
+        "waystation_feed_expired", "Copies of redundant feeds' messages dropped because nobody remembers their numbers"
+    ),
+    "feed_refused": _Plain(
+        "waystation_feed_refused", "Copies of redundant feeds' messages dropped because of a limit in gateway.feeds"
+    ),
     "copies_dropped": _Plain("waystation_instruction_copies_dropped", "Second and further copies of instructions"),
     "held_back_full": _Plain(
         "waystation_held_back_full",
@@ -111,6 +137,29 @@ _PLAIN = {
     ),
     "members_forgotten": _Plain(
         "waystation_members_forgotten", "Gateways forgotten because there are more than cluster.members"
+    ),
+    "feed_records_skipped": _Plain(
+        "waystation_feed_records_skipped", "Records on the topic feeds that are not valid, and were skipped"
+    ),
+    "feed_records_refused": _Plain("waystation_feed_records_refused", "Records for the topic feeds that Kafka refused"),
+    "feed_records_removed": _Plain(
+        "waystation_feed_records_removed",
+        "Records of lapsed subscribers and old requests that this gateway has removed from the topic feeds",
+    ),
+    "feed_entries_forgotten": _Plain(
+        "waystation_feed_entries_forgotten",
+        "Adapters, subscribers and requests of feeds forgotten because there are more than [feeds] allows",
+    ),
+    "feed_switches": _Plain(
+        "waystation_feed_switches", "Switches of the active stream of a feed that count, read by this gateway"
+    ),
+    "feed_switches_lost": _Plain(
+        "waystation_feed_switches_lost",
+        "Assignments read by this gateway that do not count: another one was first, or this one was repeated",
+    ),
+    "feed_assignments_repeated": _Plain(
+        "waystation_feed_assignments_repeated",
+        "Assignments written again by this gateway, because one that does not count was behind them on the topic",
     ),
     "quarantined": _Plain("waystation_records_quarantined", "Records that the gateway could not read"),
 }

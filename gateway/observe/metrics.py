@@ -135,6 +135,8 @@ def _stores(sources: Sources) -> Iterator[Metric]:
     yield _gauge(
         "waystation_parked_instructions", "Instructions waiting for direct deliveries of earlier messages", parked
     )
+    held = sum(shard.feeds.held for shard in home.states)
+    yield _gauge("waystation_feed_held", "Copies of redundant feeds' messages that wait behind gaps", held)
 
 
 def _kafka(sources: Sources) -> Iterator[Metric]:

@@ -8,15 +8,10 @@ import asyncio
 
 from gateway.host.host_server import HostServer
 from gateway.observe.load import Load
-from gateway.observe.session_stats import SLICE, SessionStats, SessionStatsCollector
+from gateway.observe.session_stats import SessionStats, SessionStatsCollector
 from gateway.shard.home import Home
-from gateway.shard.messages import Message
+from gateway.shard.local_publishing import publish_locally
 from gateway.shard.node import Node
-from gateway.shard.offering import wanted
-from gateway.shard.shard import Shard
-from gateway.shard.subscription import SessionSubscription
-from gateway.shard.system_topics import send_system
-from gateway.shard.trie import Search
 from schemas.version import installed_version
 
 _ROOT = "$SYS/broker/"
@@ -57,27 +52,7 @@ class SystemPublisher:
         self._last = now
         loads = {f"{name}/{minutes}min": f"{average:.2f}" for (name, minutes), average in averages.items()}
         for message in self._node.system.put(self._values(stats, loads), int(self._node.clock() * 1000)):
-            for shard in self._home.states:
-                await self._send(shard, message)
-
-    async def _send(self, shard: Shard, message: Message) -> None:
-        """Sends to SLICE subscribers at a time: there may be many, and some may leave meanwhile."""
-        by_client: dict[str, list[SessionSubscription]] = {}
-        found = shard.trie.begin(message.topic, SLICE)
-        while isinstance(found, Search):
-            await asyncio.sleep(0)
-            if found.run(SLICE):
-                found = found.found
-        for subscription in found:
-            by_client.setdefault(subscription.client, []).append(subscription)
-        for number, (client, subscriptions) in enumerate(by_client.items(), 1):
-            session = shard.sessions.get(client)
-            if session is not None:
-                present = [s for s in subscriptions if session.subscriptions.get(s.filter) is s]
-                for _, (_, retain, identifiers) in wanted(message, present, shard.sessions):
-                    send_system(session, message, retain, identifiers)
-            if number % SLICE == 0:
-                await asyncio.sleep(0)
+            await publish_locally(self._home.states, message)
 
     def _totals(self) -> dict[str, int]:
         traffic, counts = self._hosts.traffic, self._hosts.counts

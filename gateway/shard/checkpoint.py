@@ -20,6 +20,7 @@ import msgspec
 from gateway.errors import SpoolError
 from gateway.shard.catch_up_reader import IngressCatchUpReader
 from gateway.shard.delivery import Deliverer
+from gateway.shard.feed_writer import FeedWriter
 from gateway.shard.log_writer import SessionLogWriter, durable
 from gateway.shard.messages import PendingMessage
 from gateway.shard.node import Node
@@ -32,6 +33,7 @@ from gateway.shard.wills import Wills
 CATCH_UP = "instant"
 INBOUND = "inbound"
 SHARD = "shard"
+FEEDS = "feeds"
 BOOT = "boot"
 ASSIGNMENTS = "assignments"
 """Names of a shard's positions in its spool."""
@@ -65,6 +67,7 @@ class Checkpointer:
         deliverer: Deliverer,
         writer: SessionLogWriter,
         catch_up: IngressCatchUpReader,
+        feeds: FeedWriter,
         spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
     ) -> None:
         self._node = node
@@ -78,6 +81,7 @@ class Checkpointer:
         self._deliverer = deliverer
         self._writer = writer
         self._catch_up = catch_up
+        self._feeds = feeds
         self._next_sweep = 0.0
         self._lock = asyncio.Lock()
         self._halted = False
@@ -135,6 +139,10 @@ class Checkpointer:
         spool.put_finished(*shard.finished.write(shard.live.values()))
         spool.put_bundles(shard.bundles.take_changed())
         positions = {SHARD: shard.snapshot()}
+        sources, feeds = shard.feeds.save(shard.position, shard.live.values())
+        spool.put_sources(sources)
+        if feeds is not None:
+            positions[FEEDS] = feeds
         restart = shard.restart
         has_reread = self._catch_up.has_reread()
         dropped = [(s, s.dropped - s.dropping.keys()) for s in sessions if s.dropped]
@@ -144,7 +152,7 @@ class Checkpointer:
         limit = shard.assignment_numbers.next_limit
         positions[ASSIGNMENTS] = msgspec.msgpack.encode(limit)
         taken = spool.take()
-        await asyncio.gather(self._node.reporter.flush(), *map(self._write_windows, dirty))
+        await asyncio.gather(self._node.reporter.flush(), self._feeds.flush(), *map(self._write_windows, dirty))
         if inbound is not None:
             positions[INBOUND] = inbound
         await spool.commit(taken, positions)

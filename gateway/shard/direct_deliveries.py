@@ -8,6 +8,8 @@ from collections.abc import Sequence
 
 from gateway.record import Record
 from gateway.shard.catch_up_reader import IngressCatchUpReader
+from gateway.shard.feed_records import is_marked
+from gateway.shard.feed_writer import FeedWriter
 from gateway.shard.ingress_record import IngressRecord
 from gateway.shard.messages import PendingMessage, message_of
 from gateway.shard.node import Node
@@ -19,6 +21,7 @@ from gateway.shard.subscription import SessionSubscription, divide
 from gateway.shard.work import RECORD, Steps
 from schemas.envelope import INGRESS_HEADERS
 from schemas.errors import RecordError
+from schemas.feed_topics import is_feed
 from schemas.identity import INBOX_MARK, shard_of
 
 
@@ -38,6 +41,7 @@ class DirectDeliveries:
         outage: SpoolOutage,
         offering: Offering,
         reader: IngressCatchUpReader,
+        feeds: FeedWriter,
     ) -> None:
         self._node = node
         self._shards = node.settings.kafka.shards
@@ -47,6 +51,7 @@ class DirectDeliveries:
         self._outage = outage
         self._offering = offering
         self._reader = reader
+        self._feeds = feeds
         limits, partitions = node.settings.gateway.limits, node.settings.kafka.ingress_partitions
         self._most = max(1, limits.held_back_messages // partitions)
         self._most_bytes = limits.held_back_bytes // partitions
@@ -86,6 +91,9 @@ class DirectDeliveries:
         record, topic = read.record, read.topic
         if topic is None:
             return True  # no subscription can match it
+        if is_feed(topic) and is_marked(record):
+            yield from self._merge(topic, read)
+            return True
         direct, left = ((), ()) if topic.startswith(INBOX_MARK) else (yield from self._newer(topic, record))
         if direct and self._order.must_wait(record.partition(), record.offset(), self._shard.position):
             return False
@@ -93,6 +101,15 @@ class DirectDeliveries:
         if direct:
             yield from self._deliver(topic, record, direct)
         return True
+
+    def _merge(self, topic: str, read: IngressRecord) -> Steps[None]:
+        """A copy of a redundant feed's message is merged with the others, on `egress`, whoever gets it; unless it comes
+        there by itself."""
+        record = read.record
+        if not self._routes.is_in_effect(read.keys, record.timestamp()[1]):
+            newer, _ = yield from self._newer(topic, record)
+            if newer:
+                self._feeds.copy(record)
 
     def _newer(self, topic: str, record: Record) -> Steps[tuple[Sequence[SessionSubscription], Sequence[str]]]:
         """The subscriptions whose route is not in effect for the record yet and that get it directly; and the clients

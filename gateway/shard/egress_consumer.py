@@ -6,6 +6,7 @@ from gateway.record import Record
 from gateway.shard.delivery import Deliverer
 from gateway.shard.direct_deliveries import DirectDeliveries
 from gateway.shard.egress_flow import EgressFlow
+from gateway.shard.feed_consumer import FeedConsumer
 from gateway.shard.ingress_record import IngressRecord
 from gateway.shard.messages import Delivery, Message, PendingMessage, message_of
 from gateway.shard.node import Node
@@ -20,6 +21,7 @@ from gateway.shard.window import Copy
 from gateway.shard.work import RECIPIENT, RECORD, Steps
 from schemas.envelope import EVERYONE, ROUTED, Instruction
 from schemas.errors import RecordError
+from schemas.feed_topics import FEEDS_PREFIX
 from schemas.identity import INBOX_MARK
 
 LARGE = 200
@@ -41,6 +43,7 @@ class EgressConsumer:
         direct: DirectDeliveries,
         offering: Offering,
         flow: EgressFlow,
+        feeds: FeedConsumer,
         receive: Callable[[ShareMessage], None],
     ) -> None:
         self._node = node
@@ -51,12 +54,23 @@ class EgressConsumer:
         self._direct = direct
         self._offering = offering
         self._flow = flow
+        self._feeds = feeds
         self._receive = receive
 
     def apply(self, record: Record) -> Steps[None] | None:
         """Applies an instruction, or parks it if it must wait; returns the remaining work."""
         order = self._order
         self._shard.received(record.offset())
+        key = record.key()
+        if key is not None and key.startswith(FEEDS_PREFIX):
+            try:
+                found = self._feeds.read(record)
+            except RecordError as error:
+                self._shard.take_unfinished(record.offset())
+                quarantine(self._node, record, str(error))
+                return None
+            if found is not None:
+                return self._feeds.apply(found, record.offset())
         if order.passed_to is not None or order.parked:
             place = place_of(record)
             if place is not None and order.must_park(*place):
@@ -94,6 +108,7 @@ class EgressConsumer:
 
     def adjust(self) -> None:
         """Pauses reading of `egress`, or resumes it, after a batch of records."""
+        self._feeds.adjust()
         self._flow.adjust(direct_deliveries_wait=bool(self._order.waiting))
 
     def _instruct(self, record: Record) -> Steps[None] | None:

@@ -41,6 +41,17 @@ class Message(msgspec.Struct, gc=False, omit_defaults=True):
     bundle: BundleMark | None = None
 
 
+class Release(NamedTuple):
+    """When the merge of redundant feeds has let a message go: its number among all that the shard has merged, the
+    position on `egress[shard]` of the record that let it go, and whether it is late
+    (:mod:`gateway.shard.merged_feeds`).
+    """
+
+    number: int
+    position: int
+    is_late: bool
+
+
 class PendingMessage(msgspec.Struct, eq=False):
     """A message with the instructions a shard got for it; done when no recipient is left (`unfinished` 0).
 
@@ -68,6 +79,12 @@ class PendingMessage(msgspec.Struct, eq=False):
     finished: list[str] = []
     left: Sequence[str] = ()
     spooled: bool = False
+    release: Release | None = None
+
+    @property
+    def offered_at(self) -> int:
+        """The position on `egress[shard]` at which it was offered to sessions, -1 if it is not there."""
+        return self.position if self.release is None else self.release.position
 
 
 class Assignment(NamedTuple):

@@ -83,7 +83,7 @@ def _is_for(session: Session, pending: PendingMessage) -> bool:
     message = pending.message
     if message.id in session.retained_sent:
         return False
-    if pending.position >= 0 and (session.client in pending.done or pending.position < session.since):
+    if pending.position >= 0 and (session.client in pending.done or pending.offered_at < session.since):
         return False
     if session.subscribing and message.retain:  # the retained message must not follow the live one
         session.live_meanwhile.add(message.id)

@@ -21,7 +21,7 @@ from mqtt.properties import NO_PROPERTIES, forwarded_section
 from schemas.envelope import RETAIN_FLAG, BundleMark, Headers, Meta, ingress_headers
 from schemas.identity import INBOX_MARK, derived_message_id, new_message_id, partition_of
 from schemas.origin import WILL_FLAG
-from schemas.reserved_topics import is_reserved
+from schemas.reserved_topics import RESERVED_STARTS, is_reserved
 from schemas.session_log import WillRecord
 
 log = structlog.get_logger(__name__)
@@ -101,7 +101,7 @@ class Publisher:
             if packet.packet_id in self._session.inbound.publishing:
                 return
             self._session.inbound.begin(packet.packet_id)
-        if packet.topic.startswith("$") and is_reserved(packet.topic):
+        if packet.topic.startswith(RESERVED_STARTS) and is_reserved(packet.topic):
             self._refuse_reserved(packet)
             return
         if self._judge is not None:

@@ -2,6 +2,7 @@
 the logs behind the positions. The time it takes is bounded by sessions and by what is unacknowledged, not by history.
 """
 
+import asyncio
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +14,7 @@ from gateway.errors import SpoolError
 from gateway.record import Record
 from gateway.shard.catch_up_reader import CLOCK_SLACK_MS
 from gateway.shard.changelog import catch_up
-from gateway.shard.checkpoint import ASSIGNMENTS, BOOT, CATCH_UP, INBOUND, SHARD, CatchUpPosition
+from gateway.shard.checkpoint import ASSIGNMENTS, BOOT, CATCH_UP, FEEDS, INBOUND, SHARD, CatchUpPosition
 from gateway.shard.earlier_spool import read_earlier, retire
 from gateway.shard.messages import GROUP_MARK, assigned_place
 from gateway.shard.node import Node
@@ -88,6 +89,8 @@ class Recovery:
             await self._read_backlogs(home)
             home.keyed.load(await home.spool.keyed())
             home.state.bundles.restore(await home.spool.bundles())
+            now_ms = asyncio.get_running_loop().time() * 1000
+            home.state.feeds.restore(await home.spool.sources(), self._positions[home.number].get(FEEDS), now_ms)
         await self._read_inbound()
         for number, home in homes.items():
             home.unsettled.update(s for s in home.sessions.values() if s.is_unsettled)

@@ -2,11 +2,13 @@
 needs."""
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 
 import msgspec
 
 from gateway.shard.delivery_order import DeliveryOrder
 from gateway.shard.finished_clients import FinishedClients
+from gateway.shard.merged_feeds import MergedFeeds
 from gateway.shard.messages import PendingMessage
 from gateway.shard.numbers import ReservedNumbers
 from gateway.shard.session import Session
@@ -44,8 +46,14 @@ class Shard:
     `ingress`.
     """
 
-    def __init__(self, number: int, bundles: BundleLimits = BundleLimits()) -> None:  # noqa: B008 - immutable
+    def __init__(
+        self,
+        number: int,
+        bundles: BundleLimits = BundleLimits(),  # noqa: B008 - immutable
+        feeds: MergedFeeds | None = None,
+    ) -> None:
         self.number = number
+        self.feeds = feeds or MergedFeeds()
         self.bundles = TakenBundles(bundles)
         self.order = DeliveryOrder()
         self.sessions: dict[str, Session] = {}
@@ -125,12 +133,12 @@ class Shard:
     @property
     def restart(self) -> int:
         """The lowest offset that a restart must read again."""
-        lowest = min(self.live, default=self.applied_to)
+        lowest = min(chain(self.live, self.feeds.positions()), default=self.applied_to)
         return min(self.applied_to, lowest, next(iter(self.unfinished), lowest))
 
     def snapshot(self) -> bytes:
-        copies = self.copies.union(*(pending.copies for pending in self.live.values()))
-        unfinished = sorted({*self.live, *self.unfinished, *copies})
+        copies = self.copies.union(self.feeds.further(), *(pending.copies for pending in self.live.values()))
+        unfinished = sorted({*self.live, *self.unfinished, *self.feeds.positions(), *copies})
         left: list[tuple[int, int, Sequence[str]]] = [(*place, clients) for place, clients in self.order.left.items()]
         left += [(h.message.partition, h.message.offset, h.left) for h in self.live.values() if h.left]
         windows, expected = self.order.copies.save(), self.order.save_expected()

@@ -17,10 +17,8 @@ from gateway.shard.arrivals import LOST_CONNECTING, Arrival, Kicked
 from gateway.shard.catch_up_reader import IngressCatchUpReader
 from gateway.shard.checkpoint import Checkpointer
 from gateway.shard.delivery import Deliverer
-from gateway.shard.direct_deliveries import DirectDeliveries
-from gateway.shard.egress_consumer import EgressConsumer
-from gateway.shard.egress_flow import EgressFlow
 from gateway.shard.entitlement import Entitlement
+from gateway.shard.feed_writer import FeedWriter
 from gateway.shard.ingress_reader import IngressReader
 from gateway.shard.keyed import KeyedMessages
 from gateway.shard.keyed_lock import KeyedLock
@@ -28,7 +26,6 @@ from gateway.shard.link import Link
 from gateway.shard.log_writer import SessionLogWriter, durable
 from gateway.shard.messages import Delivery
 from gateway.shard.node import Node
-from gateway.shard.offering import Offering
 from gateway.shard.operations import Operations, Tasks
 from gateway.shard.presence import PresenceReporter
 from gateway.shard.publishes import InboundPosition
@@ -37,12 +34,11 @@ from gateway.shard.route_start import RouteStart
 from gateway.shard.routes import ShardRoutes
 from gateway.shard.rules import ClientRules
 from gateway.shard.session import Session
-from gateway.shard.shard import Shard
+from gateway.shard.shard_parts import egress_consumer, shard_state
 from gateway.shard.shard_spool import ShardSpool
 from gateway.shard.share_messages import ShareMessage
 from gateway.shard.shares import Shares
 from gateway.shard.subscribing import Subscriber
-from gateway.shard.taken_bundles import BundleLimits
 from gateway.shard.timers import SessionTimers
 from gateway.shard.waiting_bundles import WaitingBundles
 from gateway.shard.wills import Wills
@@ -84,9 +80,7 @@ class ShardHome:
     ) -> None:
         self.number = number
         self.spool = spool
-        mesh = node.settings.gateway.mesh
-        remembered = BundleLimits(mesh.sources, mesh.envelope_sources, mesh.remembered_s)
-        self.state = Shard(number, remembered)
+        self.state = shard_state(number, node)
         self.sessions = self.state.sessions
         self.unsettled: set[Session] = set()
         self.orphans: list[str] = []
@@ -103,6 +97,7 @@ class ShardHome:
         http = settings.gateway.http
         self.keyed = KeyedMessages(http.idempotency_keys, http.idempotency_s, spool, node.clock, node.counts)
         self.routes = ShardRoutes(node.bus, topics.routes, number, int(settings.router.route_lead_s * 1000))
+        self.feeds = FeedWriter(node, self.state, self.routes)
         self.inbound = InboundPosition(node.publishes)
         self.writer = SessionLogWriter(node.bus, topics.sessions, number, node.on_fatal)
         self.catch_up = IngressCatchUpReader(self.state.order, ingress, instructed_to, spawn)
@@ -129,6 +124,7 @@ class ShardHome:
             self.deliverer,
             self.writer,
             self.catch_up,
+            self.feeds,
             spawn,
         )
         self.checkpoint = self._checkpointer.run
@@ -142,12 +138,8 @@ class ShardHome:
         self._entitlement = Entitlement(self.sessions, self._subscriber, node.counts)
         self.acknowledged = self.deliverer.acknowledged
         """PUBACK of a session's packet id."""
-        offering = Offering(self.state, self.deliverer, node)
-        direct = DirectDeliveries(node, self.state, self.routes, spool.outage, offering, self.catch_up)
-        flow = EgressFlow(node, self.state, spool.outage, spawn)
-        self.egress = EgressConsumer(
-            node, self.state, spool, self.deliverer, direct, offering, flow, self.shares.receive
-        )
+        ways = self.routes, self.catch_up, self.feeds
+        self.egress = egress_consumer(node, self.state, spool, self.deliverer, *ways, self.shares.receive, spawn)
 
     # -- its life ------------------------------------------------------------------------------------------------------
 
@@ -173,6 +165,7 @@ class ShardHome:
         """Ends the connections of the shard's clients, and all work on it, and commits its positions. Call it once no
         more records come. Raises SpoolError if there is no last checkpoint."""
         self.shares.requests.stop()
+        self.feeds.stop()
         await self._operations.end()
         for session in list(self.sessions.values()):
             self._disconnect(session, ReasonCode.SERVER_MOVED)
@@ -190,6 +183,7 @@ class ShardHome:
     async def keep(self, now: float) -> bool:
         """What is due every second; whether records that wait may go on by now. Raises BusError."""
         self.routes.drop_unused(now)
+        self.feeds.pause_unwanted()
         if not self.state.order.waiting:  # it may be among them
             self._subscriber.forget_retained(now)
         self.shares.sweep()

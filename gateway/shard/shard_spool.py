@@ -136,6 +136,10 @@ class ShardSpool:
         """What was taken of sources of bundles, by key; None to forget one."""
         self._batch.bundles |= taken
 
+    def put_sources(self, states: dict[bytes, bytes]) -> None:
+        """States of sources of redundant feeds, by key."""
+        self._batch.sources |= states
+
     def forget(self, finished: list[FinishedMessage]) -> None:
         """Messages without rows that are relinquished."""
         self._batch.forgotten.extend(number for message in finished for number in message.numbers)
@@ -233,6 +237,10 @@ class ShardSpool:
     async def bundles(self) -> list[bytes]:
         """What was taken of each source of bundles."""
         return await self._thread.call(Spool.bundles)
+
+    async def sources(self) -> list[tuple[bytes, bytes]]:
+        """States of sources of redundant feeds, with their keys."""
+        return await self._thread.call(Spool.sources)
 
     async def finished(self) -> list[FinishedMessage]:
         """Messages whose last row is gone. Raises SpoolError."""

@@ -208,6 +208,10 @@ class Spool:
         """What was taken of each source of bundles."""
         return [value for (value,) in self._read("bundles")]
 
+    def sources(self) -> list[tuple[bytes, bytes]]:
+        """States of sources of redundant feeds, with their keys."""
+        return list(self._read("sources"))
+
     def finished_clients(self) -> dict[int, list[str]]:
         """Clients that are finished with the message at a position on egress[shard], by position."""
         found: dict[int, list[str]] = {}

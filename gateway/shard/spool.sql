@@ -23,6 +23,7 @@ CREATE TABLE finished (mid INTEGER PRIMARY KEY);
 CREATE TABLE keyed (id TEXT PRIMARY KEY, print BLOB NOT NULL, at_ms INTEGER NOT NULL);
 CREATE TABLE finished_clients (position INTEGER NOT NULL, part INTEGER NOT NULL, clients BLOB NOT NULL, PRIMARY KEY (position, part));
 CREATE TABLE bundles (key BLOB PRIMARY KEY, value BLOB NOT NULL);
+CREATE TABLE sources (key BLOB PRIMARY KEY, value BLOB NOT NULL);
 CREATE TABLE leftovers (key BLOB PRIMARY KEY, row INTEGER, number INTEGER);
 CREATE TABLE state (
     marker BLOB,
@@ -83,6 +84,12 @@ DELETE FROM bundles WHERE key = ?;
 
 -- name: bundles
 SELECT value FROM bundles ORDER BY key;
+
+-- name: put_sources
+INSERT OR REPLACE INTO sources (key, value) VALUES (?, ?);
+
+-- name: sources
+SELECT key, value FROM sources ORDER BY key;
 
 -- name: put_part
 INSERT OR REPLACE INTO finished_clients (position, part, clients) VALUES (?, ?, ?);

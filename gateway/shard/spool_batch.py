@@ -18,6 +18,7 @@ class SpoolBatch:
     further ones for spooled messages; `number` is a fresh message number. `forgotten` are message numbers of both
     kinds. `keyed`: by message id its fingerprint and time (ms), None to forget it (:mod:`gateway.shard.keyed`).
     `bundles`: by key what was taken of a source, None to forget it (:mod:`gateway.shard.taken_bundles`).
+    `sources`: by key the state of a source of redundant feeds (:mod:`gateway.shard.feed_states`).
 
     `finished_clients`: by (position on egress[shard], part number) the clients that are newly finished with the message
     there; what earlier parts say is not written again. A part without clients is deleted. `ended_positions`: (position,
@@ -36,6 +37,7 @@ class SpoolBatch:
     positions: dict[str, bytes] = field(default_factory=dict)
     keyed: dict[str, tuple[bytes, int] | None] = field(default_factory=dict)
     bundles: dict[bytes, bytes | None] = field(default_factory=dict)
+    sources: dict[bytes, bytes] = field(default_factory=dict)
     finished_clients: dict[Part, list[str]] = field(default_factory=dict)
     ended_positions: list[tuple[int, int]] = field(default_factory=list)
 
@@ -71,6 +73,7 @@ class SpoolBatch:
             forgotten=[*self.forgotten, *later.forgotten],
             keyed=self.keyed | later.keyed,
             bundles=self.bundles | later.bundles,
+            sources=self.sources | later.sources,
             finished_clients=self.parts() | later.parts(),
         )
 

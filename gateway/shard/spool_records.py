@@ -11,6 +11,7 @@ The changelog is the topic `spool`: one partition a shard, compacted. A gateway'
 | `k/<message id>`      | a keyed message: fingerprint and time                             | forgotten                |
 | `f/<position>/<part>` | clients finished with the message at this position of `egress`    | nobody needs to know     |
 | `b/<key>`             | a source of bundles, and what was taken of it                     | forgotten                |
+| `s/<key>/<place>`     | a source of redundant feeds, and what is merged of it             | never                    |
 | `c`                   | :class:`Marker`: what is committed, and all positions             | never                    |
 
 A commit is several records, and its writer may die between any two of them. Therefore its last record is the marker.
@@ -19,6 +20,8 @@ A commit is several records, and its writer may die between any two of them. The
   number is at most `last_mid`. Without a marker none counts. What the positions of the last marker do not cover comes
   again from `egress` and `ingress`, and with it what the dead writer had not committed.
 * Tombstones, keyed messages, finished clients and bundles are facts. They count without a marker.
+* The state of a source counts if its number is at most that which the positions of the last marker name
+  (:mod:`gateway.shard.feed_states`).
 * Numbers are used once. The next writer's are above any that it has seen, committed or not. Its first marker would
   commit what a dead writer has not, so it writes tombstones for that before
   (:meth:`gateway.shard.spool.Spool.catch_up_end`).
@@ -31,6 +34,7 @@ from typing import Annotated, Protocol, TypeVar
 
 import msgspec
 
+from gateway.shard import feed_states
 from gateway.shard.messages import Message
 from gateway.shard.spool_batch import FurtherInstruction, NumberedMessage, Part, Row, SpoolBatch
 from gateway.shard.taken_bundles import checked
@@ -43,6 +47,7 @@ VERSION = 1
 _HIGHEST = 2**63 - 1
 """SQLite's integers have 64 bits."""
 _BUNDLES = b"b/"
+_SOURCES = b"s/"
 _NUMBER = re.compile(rb"0|[1-9][0-9]{0,18}")
 _SHOWN = 80
 """Bytes of a key that an error shows."""
@@ -146,6 +151,7 @@ def records_of(batch: SpoolBatch, marker: Marker) -> list[Record]:
         else:
             tombstones.append(_keyed_key(message_id))
     records += [(_BUNDLES + key, value) for key, value in batch.bundles.items()]
+    records += [(_SOURCES + key, value) for key, value in batch.sources.items()]
     records += [(key, None) for key in dict.fromkeys(tombstones)]
     records.append((MARKER_KEY, _encode(marker)))
     return records
@@ -182,6 +188,7 @@ class _Fold:
         self._forgotten: dict[int, None] = {}
         self._keyed: dict[str, tuple[bytes, int] | None] = {}
         self._bundles: dict[bytes, bytes | None] = {}
+        self._sources: dict[bytes, bytes] = {}
         self._parts: dict[Part, list[str]] = {}
 
     def apply(self, key: bytes, value: bytes | None) -> None:
@@ -196,6 +203,8 @@ class _Fold:
                 self._apply_keyed(key, rest, value)
             case b"b":
                 self._bundles[rest] = checked(key, value) if value is not None else None
+            case b"s":
+                self._sources[rest] = feed_states.checked(key, value)
             case b"f":
                 position, _, part = rest.partition(b"/")
                 place = _number(key, position), _number(key, part)
@@ -246,6 +255,7 @@ class _Fold:
             forgotten=[*self._forgotten],
             keyed=self._keyed,
             bundles=self._bundles,
+            sources=self._sources,
             finished_clients=self._parts,
         )
 

@@ -12,7 +12,7 @@ from gateway.shard.spool_batch import SpoolBatch
 from gateway.shard.spool_records import Marker, message_key, row_key
 from schemas.envelope import Instruction
 
-VERSION = 4
+VERSION = 5
 """Of the schema: PRAGMA user_version."""
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -99,6 +99,7 @@ class SpoolTables:
         db.executemany(sql["delete_part"], [part for part, clients in parts.items() if not clients])
         db.executemany(sql["put_bundles"], [(key, value) for key, value in batch.bundles.items() if value is not None])
         db.executemany(sql["delete_bundles"], [(key,) for key, value in batch.bundles.items() if value is None])
+        db.executemany(sql["put_sources"], [*batch.sources.items()])
         db.executemany(sql["put_keyed"], [(name, *row) for name, row in batch.keyed.items() if row is not None])
         db.executemany(sql["delete_keyed"], [(name,) for name, row in batch.keyed.items() if row is None])
 

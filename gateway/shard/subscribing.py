@@ -22,11 +22,11 @@ from mqtt.codes import ReasonCode
 from mqtt.packets import Subscribe, Subscription
 from mqtt.topics import split_shared
 from schemas.identity import INBOX_MARK, inbox_of
-from schemas.reserved_topics import is_system
+from schemas.reserved_topics import is_local
 from schemas.session_log import SubscriptionRecord
 
 _RETAINED_FENCE_S = 30.0
-_RECORD_BYTES = 176
+_RECORD_BYTES = 210
 """Of a subscription in the session log, but for its filter and its positions on `ingress`."""
 _POSITION_BYTES = 26
 _GROUP_BYTES = 70
@@ -153,7 +153,7 @@ class Subscriber:
     def _verdict(self, session: Session, wanted: Subscription, known: Mapping[str, int]) -> ReasonCode:
         limits = self._node.settings.gateway.limits
         shared = split_shared(wanted.filter)
-        if shared is not None and (shared[1].startswith(INBOX_MARK) or is_system(shared[1])):
+        if shared is not None and (shared[1].startswith(INBOX_MARK) or is_local(shared[1])):
             return ReasonCode.NOT_AUTHORIZED
         if wanted.filter.startswith(INBOX_MARK) and wanted.filter != inbox_of(session.client):
             return ReasonCode.NOT_AUTHORIZED
@@ -170,11 +170,12 @@ class Subscriber:
             await self._share(session, wanted, identifier)
             return
         old = session.subscriptions.get(wanted.filter)
+        merged_from = self._shard.received_to
         if old is not None:
-            effective_ms, start = old.record.effective_ms, old.record.ingress_from
+            effective_ms, start, merged_from = old.record.effective_ms, old.record.ingress_from, old.record.merged_from
         elif wanted.filter.startswith(INBOX_MARK):
             return  # a client's inbox is its own without asking
-        elif is_system(wanted.filter):
+        elif is_local(wanted.filter):
             effective_ms, start = 0, {}  # local: no route, nothing on `ingress`
         else:
             effective_ms, start = await self._routes.use(wanted.filter)
@@ -183,7 +184,7 @@ class Subscriber:
             if session.ended:
                 return
             start = self._routes.unpassed(start)
-        record = _record(wanted, identifier, effective_ms, start)
+        record = _record(wanted, identifier, effective_ms, start, merged_from)
         subscription = SessionSubscription(session.client, record)
         session.subscriptions[wanted.filter] = subscription
         self._shard.trie.add(wanted.filter, session.client, subscription)
@@ -200,7 +201,7 @@ class Subscriber:
         """Offers what is retained, a message for each filter: either what a crash must not lose (`kept`), or the rest;
         whether there was any. Others have their turns meanwhile."""
         identifiers, found = () if identifier is None else (identifier,), False
-        for topic_filter in filter(is_system, wanted) if not kept else ():
+        for topic_filter in filter(is_local, wanted) if not kept else ():
             for message in self._node.system.matching(topic_filter):
                 send_system(session, message, True, identifiers)
         async for topic_filter, message in self._node.retained.matching(wanted):
@@ -239,7 +240,7 @@ def _wants_retained(wanted: Subscription, existed: bool) -> bool:
 
 
 def _record(
-    wanted: Subscription, identifier: int | None, effective_ms: int, start: dict[int, int]
+    wanted: Subscription, identifier: int | None, effective_ms: int, start: dict[int, int], merged_from: int = 0
 ) -> SubscriptionRecord:
     return SubscriptionRecord(
         wanted.filter,
@@ -250,4 +251,5 @@ def _record(
         identifier,
         effective_ms,
         start,
+        merged_from=merged_from,
     )

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from gateway.shard.messages import PendingMessage
+from gateway.shard.messages import PendingMessage, Release
 from schemas.session_log import SubscriptionRecord
 
 
@@ -39,6 +39,11 @@ def get_by_instruction(
         if (s.record.effective_ms <= appended and s.record.ingress_from.get(partition, 0) <= offset)
         or (left and s.client in left and s.is_older(partition, offset))
     ]
+
+
+def get_merged(release: Release, subscriptions: Sequence[SessionSubscription]) -> list[SessionSubscription]:
+    """Those of matching subscriptions that get what the merge of a redundant feed lets go."""
+    return [s for s in subscriptions if s.record.merged_from <= release.position]
 
 
 def divide(

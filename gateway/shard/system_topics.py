@@ -1,5 +1,5 @@
-"""`$SYS/…`: what the gateway tells about itself as topics, local to it. They never go through Kafka or the router, have
-no route and no rows in the ledger, and nobody can publish to them.
+"""`$SYS/…` and `$feeds/…`: what the gateway tells about itself and about redundant feeds as topics, local to it. They
+never go through Kafka or the router, have no route and no rows in the ledger, and nobody can publish to them.
 
 A subscription to them is one like any other: in the session, its log and the shard's trie. Each value comes retained at
 SUBSCRIBE, then whenever it is computed anew, at QoS 0; a client that takes nothing just then does without.
@@ -31,6 +31,10 @@ class SystemTopics:
         messages = [_message(topic, value, now_ms) for topic, value in values.items()]
         self._by_topic |= {message.topic: message for message in messages}
         return messages
+
+    def remove(self, topic: str, now_ms: int) -> list[Message]:
+        """The topic has no value any more; returns the message that says so, none if it had none."""
+        return [] if self._by_topic.pop(topic, None) is None else [_message(topic, "", now_ms)]
 
     def matching(self, topic_filter: str) -> Iterator[Message]:
         """The latest value of every topic that matches."""

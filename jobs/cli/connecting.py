@@ -4,7 +4,7 @@ import os
 import secrets
 import ssl
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -15,6 +15,9 @@ from jobs.errors import JobError
 from jobs.stack.state import running_state
 from mqtt.client_limits import ClientLimits
 from mqtt.packets import Connect, Properties
+
+if TYPE_CHECKING:
+    from jobs.feeds.feed_api import FeedApi
 
 TIMEOUT_S = 10.0
 KEEP_ALIVE_S = 60
@@ -86,14 +89,33 @@ class Access(NamedTuple):
                     f"the running gateway has no MQTT listener {kind}, or is still starting: check "
                     "`waystation status`, or give the address with --address"
                 )
-        host, _, port = text.rpartition(":")
-        if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
-            raise JobError(f"{text!r} is not an address: write HOST:PORT, for example 127.0.0.1:1883")
+        host, port = _host_and_port(text)
         context = self._tls_context() if wants_tls or self.quic else None  # for QUIC only to check the files
-        host = host.strip("[]")
         if self.quic:
-            return Address(host, int(port), server_hostname=self.server_name, quic=self._quic_tls())
-        return Address(host, int(port), context, self.server_name)
+            return Address(host, port, server_hostname=self.server_name, quic=self._quic_tls())
+        return Address(host, port, context, self.server_name)
+
+    def feed_api(self, options: Shared) -> "FeedApi":
+        """The gateway over HTTP; `address` is that of its HTTP listener. Raises as `where` does."""
+        from jobs.feeds.feed_api import FeedApi
+
+        wants_tls = self.tls or any((self.cafile, self.cert, self.key))
+        text = self.address
+        if text is None:
+            listeners = running_state(options.data()).listeners
+            wants_tls = wants_tls or "http" not in listeners
+            text = listeners.get("https" if wants_tls else "http")
+            if text is None:
+                raise JobError(
+                    "the running gateway has no such HTTP listener, or is still starting: check `waystation status`, "
+                    "or give the address with --address"
+                )
+        host, port = _host_and_port(text)
+        password = self._password()
+        credentials = None if self.user is None or password is None else (self.user, password)
+        host = f"[{host}]" if ":" in host else host
+        scheme = "https" if wants_tls else "http"
+        return FeedApi(f"{scheme}://{host}:{port}", credentials, self._tls_context() if wants_tls else None)
 
     def connect_packet(self, client_id: str | None, properties: Properties, *, clean_start: bool) -> Connect:
         """CONNECT as `client_id`, or under a generated one if None. Asks for the password if only the user is known."""
@@ -143,6 +165,13 @@ class Access(NamedTuple):
                     f"{_cause(error)}"
                 ) from error
         return context
+
+
+def _host_and_port(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
+        raise JobError(f"{text!r} is not an address: write HOST:PORT, for example 127.0.0.1:1883")
+    return host.strip("[]"), int(port)
 
 
 def _cause(error: OSError) -> str:

@@ -8,7 +8,9 @@ import structlog
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
+from jobs.ledger.feeds import FeedCopies
 from pipelines import sinks
+from pipelines.feeds.comparison import FeedComparison
 from pipelines.kafka.broker_topics import KafkaTopics
 from pipelines.kafka.positions import Lost, ReadTopic
 from pipelines.kafka.starting_offsets import resolve
@@ -41,6 +43,7 @@ HISTORY = (
     "message_presence_history",
     "presence",
     "message_presence",
+    "feed_copies",
     "quarantine",
 )
 """The queries whose results nobody waits for."""
@@ -76,10 +79,11 @@ def queries(
     clock: Callable[[], float],
     on_folded: Callable[[int], None] = lambda _as_of_us: None,
     limiter: BatchLimiter | None = None,
+    comparison: FeedComparison | None = None,
 ) -> Mapping[str, Start]:
     """The function that starts each query of the application. Routes first, because routers wait for them. `clock`
     gives seconds since the epoch; `on_folded` gets the time up to which routes are folded, µs since the epoch;
-    `limiter` limits how many write history at the same time."""
+    `limiter` limits how many write history at the same time; `comparison` gets the copies of redundant feeds."""
     topics, of, presence_of = Topics(settings.kafka.prefix), settings.ledger, settings.presence
     partitions = settings.kafka.ingress_partitions
     kafka = Kafka(settings.kafka.bootstrap, settings.kafka.client)
@@ -93,6 +97,7 @@ def queries(
     quarantine, writer = sinks.quarantine_to(kafka, topics.quarantine), KafkaWriter(kafka)
     states = Path(settings.data) / "states"
     broker = KafkaTopics(kafka)
+    feeds = FeedCopies(spark, settings, kafka, quarantine, _say_lost, comparison, limiter)
 
     def read_anew(name: str, stream: StreamId, table: tables.Table | None = None) -> DataFrame:
         """Records for a query that does not record its positions: from the beginning, if it has no checkpoint."""
@@ -184,6 +189,7 @@ def queries(
             message_presence.state_format(),
             message_presence.columns,
         ),
+        "feed_copies": lambda: feeds.start(trigger_s("feed_copies", settings)),
         "quarantine": lambda: append(topics.quarantine, tables.QUARANTINE, history.quarantine, True),
     }
 

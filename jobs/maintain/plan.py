@@ -8,6 +8,8 @@ from typing import NamedTuple
 from schemas.maintain_settings import MaintainSettings
 from schemas.tables import (
     COMPLETIONS,
+    FEED_COPIES,
+    FEED_PROGRESS,
     INSTRUCTIONS,
     MESSAGE_PRESENCE_HISTORY,
     MESSAGES,
@@ -19,6 +21,7 @@ from schemas.tables import (
 
 KEPT_BY = {
     **dict.fromkeys((one.name for one in (MESSAGES, INSTRUCTIONS, OUTCOMES, COMPLETIONS)), "message_days"),
+    **dict.fromkeys((one.name for one in (FEED_COPIES, FEED_PROGRESS)), "message_days"),
     **dict.fromkeys((one.name for one in (PRESENCE_HISTORY, MESSAGE_PRESENCE_HISTORY)), "presence_days"),
     QUARANTINE.name: "quarantine_days",
     QUALITY_RESULTS.name: "quality_days",

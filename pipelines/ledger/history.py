@@ -28,11 +28,14 @@ from pipelines.records import (
     text,
     younger_than_record,
 )
-from schemas.envelope import EGRESS_HEADERS, EVERYONE, INGRESS_HEADERS, RETAIN_FLAG, ROUTED, SHARE_HEADER, VERSION
+from schemas.envelope import EGRESS_HEADERS, EVERYONE, HOME_HEADERS, INGRESS_HEADERS, RETAIN_FLAG, ROUTED, VERSION
 from schemas.events import CompletionEvent, QuarantineEvent
 
 UUID = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
-META = r"^[^;]*;[012];[a-z]*;[0-9]*;[0-9]+;[0-9]*(;[0-9]+\.[0-9]+|;([0-9]+\.[0-9]+)?;[0-9]+\.[0-9]+\.[0-9]+)?$"
+_SESSION, _BUNDLE = r"[0-9]+\.[0-9]+", r"[0-9]+\.[0-9]+\.[0-9]+(\.e)?"
+_FEED = r"[01](\.[0-9]{1,19}){4}\.[^\x00-\x1f;]{1,255}"
+_MORE = rf"(;{_SESSION}|;({_SESSION})?;{_BUNDLE}|;({_SESSION})?;({_BUNDLE})?;{_FEED})?"
+META = rf"^[^;]*;[012];[a-z]*;[0-9]*;[0-9]+;[0-9]*{_MORE}$"
 INSTR = f"^[0-9]+;[0-9]+;[0-9]+;[0-9]*;[0-9]+;({ROUTED}|{EVERYONE})$"
 
 
@@ -157,10 +160,10 @@ def messages(records: DataFrame) -> DataFrame:
 
 def instructions(records: DataFrame) -> DataFrame:
     """Rows of `instructions`, from `egress`, including copies by the other router or a rerun. All copies of an
-    instruction are on one partition, so the first one is well defined. What gateways say to one another there is left
+    instruction are on one partition, so the first one is well defined. What gateways write there themselves is left
     out."""
     record, first_header = F.col("record"), F.coalesce(F.get("headers", F.lit(0))["key"], F.lit(""))
-    rows = judged(records.where(first_header != SHARE_HEADER), instruction_format()).select(
+    rows = judged(records.where(~first_header.isin(*HOME_HEADERS)), instruction_format()).select(
         record["id"].alias("message_id"),
         record["destination"].alias("destination"),
         F.col("partition").alias("shard"),

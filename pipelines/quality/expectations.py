@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from schemas.tables import (
     COMPLETIONS,
+    FEED_COPIES,
     HISTORY,
     INSTRUCTIONS,
     MESSAGES,
@@ -101,6 +102,12 @@ ACROSS = (
         "time_of_message", _TIMES, INSTRUCTIONS, "Instructions and messages agree on when the message was appended"
     ),
     Expectation("time_of_instruction", _TIMES, OUTCOMES, "An instruction is appended before its outcomes"),
+    Expectation(
+        "progress_of_copy",
+        "every copy is counted",
+        FEED_COPIES,
+        "Every copy of a redundant feed is counted in feed_progress",
+    ),
     Expectation("offsets", "no gap in ingress", MESSAGES, "Every offset of ingress is in messages or in quarantine"),
 )
 """Need other rows to decide."""

@@ -131,6 +131,13 @@ class TableFiles:
         (partition,) = self._table.partition_by
         return self._delta.to_pyarrow_dataset().to_table(filter=ds.field(partition).isin(partitions))
 
+    def append(self, rows: pa.Table, query: str, batch_id: int) -> None:
+        """Append rows that were made without Spark, in one commit; nothing if there are none, or the table has the
+        batch."""
+        if rows.num_rows and not self.has(query, batch_id):
+            properties = self._properties(query, batch_id)
+            write_deltalake(self._delta, rows, mode="append", commit_properties=properties)
+
     def replace(self, rows: pa.Table, partitions: Sequence[int], query: str, batch_id: int) -> None:
         """Replace everything in the partitions with these values by `rows`, in one commit."""
         (partition,) = self._table.partition_by

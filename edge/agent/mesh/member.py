@@ -114,6 +114,12 @@ class Member:
         found = [self._node.ended(), self._renewal.run()]
         return found if self._deliverer is None else [*found, self._deliverer.run()]
 
+    async def network_changed(self) -> None:
+        """Addresses or routes of this machine have come or gone: what waits to be tried again is tried now."""
+        if self._deliverer is not None:
+            self._deliverer.network_changed()
+        await self._node.network_changed()
+
     def transport(self, lane: str, prefix: str) -> MeshTransport:
         """For the spool of the MQTT stand-in."""
         return MeshTransport(self._node, self._log, self.sender, lane, prefix)
@@ -172,6 +178,10 @@ class Member:
     def peers(self) -> list[PeerStatus]:
         """See :meth:`edge.node.node.MeshNode.peers`."""
         return self._node.peers()
+
+    def step_counts(self) -> dict[tuple[str, str], int]:
+        """See :attr:`edge.agent.way.WayLog.counts`."""
+        return self._log.step_counts
 
     async def steps(self, method: str, argument: Any) -> list[Step]:
         """Of the log of ways: `newest` or `steps_of`."""

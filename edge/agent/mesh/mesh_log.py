@@ -68,6 +68,11 @@ class MeshLog:
         if len(self._arriving) > ARRIVING_MAX:
             self._arriving.popitem(last=False)
 
+    @property
+    def step_counts(self) -> dict[tuple[str, str], int]:
+        """See :attr:`edge.agent.way.WayLog.counts`. From any thread."""
+        return dict(self._log.counts)
+
     def take_news(self) -> bool:
         """Whether mails may have failed since the last call."""
         may_have, self._may_have_failed = self._may_have_failed, False

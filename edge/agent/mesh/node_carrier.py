@@ -4,6 +4,7 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
+from bundles import receipt as receipt_format
 from bundles.bundle import Bundle
 from bundles.errors import BundleError
 from bundles.receipt import Receipt, Role
@@ -36,8 +37,9 @@ class NodeCarrier:
         if known.number == number:
             return [], number
         later = known.numbered(number, most)
-        found = [receipt for _, receipt in later if receipt.role is Role.RECIPIENT]
-        return found, later[-1][0] if later else known.number
+        ids = [one.message_id for one in later if one.role is Role.RECIPIENT]
+        found = [receipt_format.decode(one) for one in known.encoded(ids)] if ids else []
+        return found, later[-1].number if later else known.number
 
     def certificates(self, originator: str) -> Sequence[bytes]:
         return [one.der for one in self._node.known.of(originator)]

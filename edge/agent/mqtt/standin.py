@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from functools import partial
@@ -181,6 +182,14 @@ class Standin:
         found: list[Step] = await self._changes.make(lambda store: getattr(store, method)(argument))
         if self._broker is not None:
             found = found + await self._broker.on_store(lambda store: getattr(store, method)(argument))
+        return found
+
+    async def step_counts(self) -> dict[tuple[str, str], int]:
+        """See :attr:`edge.agent.way.WayLog.counts`."""
+        found: Counter[tuple[str, str]] = Counter(await self._changes.make(lambda store: dict(store.log.counts)))
+        if self._broker is not None:
+            # The type of `store` is that of any client's; this one's has a log.
+            found.update(await self._broker.on_store(lambda store: dict(getattr(store, "step_counts", {}))))
         return found
 
     # -- inside --------------------------------------------------------------------------------------------------------

@@ -68,6 +68,16 @@ def gateway(**changed: str) -> Series:
     return found
 
 
+def feed(adapters: dict[str, tuple[int, int]], state: str = "redundant") -> Series:
+    """A gateway that knows one feed: by slot, how many adapters are alive, and how many silent."""
+    found = gateway() | {f'waystation_feed_state{{{GATEWAY},feed="radar",state="{state}"}}': steady(1)}
+    for slot, (alive, silent) in adapters.items():
+        labels = f'{GATEWAY},feed="radar",slot="{slot}"'
+        found[f"waystation_feed_adapters_alive{{{labels}}}"] = steady(alive)
+        found[f"waystation_feed_adapters_silent{{{labels}}}"] = steady(silent)
+    return found
+
+
 def application(instance: str, queries: list[str], **changed: str) -> Series:
     """A Spark application with its queries; `changed` by the metric's name."""
     process = f'{SPARK}"{instance}"'
@@ -96,9 +106,21 @@ def application(instance: str, queries: list[str], **changed: str) -> Series:
     return {series: changed.get(series.partition("{")[0], value) for series, value in found.items()}
 
 
+FEED = (
+    ("waystation_feed_lost_numbers", "", steady(5)),
+    ("waystation_feed_differences_total", "", growing(0)),
+    ("waystation_feed_last_append_timestamp_seconds", ',slot="active"', growing(60)),
+    ("waystation_feed_last_append_timestamp_seconds", ',slot="backup"', growing(60)),
+)
+
+
 def ledger(**changed: str) -> Series:
     found = application("ledger:9467", ["routes", "messages", "quarantine"], **changed)
     lead, as_of = "waystation_route_lead_seconds", "waystation_routes_as_of_timestamp_seconds"
+    for name, labels, value in FEED:
+        series = f'{name}{{{SPARK}"ledger:9467",feed="radar"{labels}}}'
+        found[series] = changed.get(name + labels, changed.get(name, value))
+    found |= histogram("waystation_feed_lag_seconds", f'{SPARK}"ledger:9467",feed="radar",later="backup"', 0.1)
     return found | {
         _with(lead, f'{SPARK}"ledger:9467"'): changed.get(lead, steady(25)),
         _with(as_of, f'{SPARK}"ledger:9467"'): changed.get(as_of, growing(60)),
@@ -188,6 +210,12 @@ CASES: dict[str, tuple[Series, set[str]]] = {
         scenario(gateway(waystation_admin_requests_refused_total=growing(60))),
         {"AdminRequestsRefused"},
     ),
+    "an adapter is dead": (scenario(feed({"active": (0, 1), "backup": (1, 0)})), {"FeedAdapterDead"}),
+    "an adapter was stopped": (scenario(feed({"active": (0, 0), "backup": (1, 0)})), set()),
+    "a dead adapter has a successor": (scenario(feed({"active": (1, 1), "backup": (1, 0)})), set()),
+    "both adapters are dead": (scenario(feed({"active": (0, 1), "backup": (0, 1)})), {"FeedDown"}),
+    "both adapters were stopped": (scenario(feed({"active": (0, 0), "backup": (0, 0)})), set()),
+    "no pair": (scenario(feed({"active": (1, 0), "backup": (1, 0)}, "refused")), {"FeedPairRefused"}),
     # Routers
     "one role of a process fails": (scenario(routers=stopped(both(), "router-backup")), {"RouterMissing", "QueryDown"}),
     "both roles of a process fail": (scenario(routers=stopped(both(), "router-")), {"NoRouter", "QueryDown"}),
@@ -229,6 +257,22 @@ CASES: dict[str, tuple[Series, set[str]]] = {
     "long batches": (scenario(tables=slow(ledger(), "query_batch", MESSAGES, 20)), {"BatchesLongerThanTrigger"}),
     "much state": (scenario(tables=ledger(waystation_query_state_disk_bytes=steady(6e9))), {"StateLarge"}),
     "quarantine": (scenario(tables=ledger(waystation_query_rows_total=growing(60))), {"QuarantineGrows"}),
+    "numbers are lost": (scenario(tables=ledger(waystation_feed_lost_numbers=growing(1))), {"FeedNumbersLost"}),
+    "copies differ": (scenario(tables=ledger(waystation_feed_differences_total=growing(1))), {"FeedCopiesDiffer"}),
+    "a slot is silent": (
+        scenario(tables=ledger(**{'waystation_feed_last_append_timestamp_seconds,slot="backup"': steady(9)})),
+        {"FeedSlotSilent"},
+    ),
+    "a feed is silent": (
+        scenario(tables=ledger(waystation_feed_last_append_timestamp_seconds=steady(9))),
+        set(),
+    ),
+    "slots are apart": (
+        scenario(
+            tables=slow(ledger(), "feed_lag", f'{SPARK}"ledger:9467",feed="radar",later="backup"', 20),
+        ),
+        {"FeedSlotsApart"},
+    ),
     "a full heap": (scenario(tables=ledger(waystation_jvm_heap_used_bytes=steady(9e8))), {"HeapNearlyFull"}),
     "much garbage": (scenario(tables=ledger(waystation_jvm_gc_seconds_total=growing(20))), {"GarbageCollectionLong"}),
 }

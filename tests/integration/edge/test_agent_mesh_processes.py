@@ -180,6 +180,7 @@ UPLINK = """
 [uplink]
 enabled = true
 patience_s = 0.0
+retry_most_s = 1.0
 [[uplink.bearers]]
 name = "lan"
 url = "http://{host}:{port}"
@@ -231,3 +232,77 @@ def test_through_a_carrier_and_a_gateway(mesh: Mesh, broker: LocalBroker, unique
         asyncio.run(asyncio.wait_for(run(), 120))
     finally:
         gateway.stop()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # paho leaves a pair of sockets open
+def test_proxies_that_come_late(mesh: Mesh, broker: LocalBroker, unique_prefix: str) -> None:
+    """M12: A hands copies to C, D and E. C delivers, and A learns of it: the message is retired. D meets A afterwards
+    and drops its copy, so that its uplink, which comes last, delivers nothing. E meets nobody any more: it reaches the
+    gateway after all others, and drops its copy on the receipt that it gets there; the subscriber has the message
+    once."""
+    topics = broker.topics(unique_prefix)
+    gateway = Gateway(mesh.directory, broker.bootstrap, unique_prefix, **mesh_environment(mesh.platform()))
+    gateway.start()
+
+    async def run() -> None:
+        at_a, names = free_port(), ("c", "d", "e")
+        async with contextlib.AsyncExitStack() as stack:
+            roads = {name: await stack.enter_async_context(Forwarder()) for name in names}
+            uplinks = {name: await stack.enter_async_context(Forwarder()) for name in names}
+            a = mesh.member("a", port=at_a)
+            proxies = {
+                name: mesh.member(
+                    name,
+                    UPLINK.format(host=HOST, port=uplinks[name].port),
+                    peers=[roads[name].port],
+                    mesh="redial_most_s = 1.0\n",
+                )
+                for name in names
+            }
+            with (mesh.identity("a") / "gateways.pem").open("ab") as known:
+                known.write((mesh.directory / "platform" / "certificate.pem").read_bytes())
+            await start(a, *proxies.values())
+            sent = await asyncio.to_thread(a.ask, "send", to="late/1", content=in_json(b"late"))
+            bundle = (await asyncio.to_thread(a.ask, "trace", id=sent))[0]["detail"].rpartition(" ")[2]
+            receiver = await asyncio.to_thread(Client("late").connect, gateway.port)
+            await asyncio.to_thread(receiver.subscribe, "late/#")
+            for name, proxy in proxies.items():
+                roads[name].move(at_a)
+                await carries(proxy, 1)
+                roads[name].move(None)
+            uplinks["c"].move(gateway.http_port)
+            await carries(proxies["c"], 0)
+            roads["c"].move(at_a)
+            await carries(a, 0)
+            await traced(a, sent, "acknowledged")
+            assert await delivered(bundle, broker, topics.ingress) == 1
+            roads["d"].move(at_a)
+            await carries(proxies["d"], 0)
+            uplinks["d"].move(gateway.http_port)
+            await reaches(proxies["d"])
+            uplinks["e"].move(gateway.http_port)
+            await carries(proxies["e"], 0)
+            last = await asyncio.to_thread(proxies["d"].ask, "send", to="late/1", content=in_json(b"last"))
+            await traced(proxies["d"], last, "acknowledged")
+            await eventually(lambda: b"last" in receiver.got, "the last message has come", PATIENCE_S)
+            assert receiver.got == [b"late", b"last"]
+            assert await delivered(bundle, broker, topics.ingress) <= 2  # by C, and by E at most
+            assert (await asyncio.to_thread(proxies["d"].status))["bearers"]["lan"]["delivered"] == 1  # the last one
+            await asyncio.to_thread(receiver.leave)
+            await stop(a, *proxies.values())
+
+    try:
+        asyncio.run(asyncio.wait_for(run(), 120))
+    finally:
+        gateway.stop()
+
+
+async def delivered(bundle: str, broker: LocalBroker, topic: str) -> int:
+    """How often gateways have put a message on the platform."""
+    return (await asyncio.to_thread(ids_on_ingress, broker, topic)).count(bundle)
+
+
+async def reaches(process: AgentProcess) -> None:
+    """Returns once its uplink is up."""
+    while not (await asyncio.to_thread(process.status))["uplink"]["is_up"]:
+        await asyncio.sleep(0.05)

@@ -22,7 +22,7 @@ from pipelines.sinks import append_to_table, ensure_tables
 from pipelines.sources import Kafka, topic_stream
 from pipelines.spark_schemas import table_schema
 from pipelines.streams import StreamId
-from schemas.envelope import EVERYONE, SHARE_HEADER, Headers, Meta
+from schemas.envelope import EVERYONE, FEEDS_HEADER, HOME_HEADERS, FeedMark, Headers, Meta
 from schemas.events import (
     CompletionEvent,
     PresenceEvent,
@@ -42,19 +42,22 @@ from tests.integration.pipelines.streamed import appended_once, kafka_rows
 def test_messages_are_exact(spark: SparkSession) -> None:
     """Q1: a row of `messages` says what the envelope and the broker say, and the payload is what was sent."""
     bare = Meta(qos=0, flags="", expires=None, accepted=AT_MS * 1000, seq=None)
+    mark = FeedMark(1, 2**63 - 1, 0, 7, 8, "adapter é.1")
     rows = history.messages(
         kafka_rows(
             spark,
             [
                 ("flights/é".encode(), b"\x00\xff", "ingress", 1, 7, AT_MS, headers()),
                 (b"@client", None, "ingress", 0, 8, AT_MS, headers(bare)),
+                (b"feeds/f/s@0", b"", "ingress", 0, 9, AT_MS, headers(bare._replace(feed=mark))),
             ],
         )
     )
     assert rows.where("quarantined IS NOT NULL").count() == 0
     rows = rows.drop("quarantined")
     assert rows.schema.simpleString() == table_schema(MESSAGES).simpleString()
-    first, second = rows.collect()
+    first, second, copy = rows.collect()
+    assert (copy.destination, copy.qos, copy.offset) == ("feeds/f/s@0", 0, 9)
     assert first == Row(
         ID, "sender", "flights/é", 2, True, "ar", "client", AT + timedelta(seconds=1),
         AT.replace(microsecond=123007), 5, bytearray(b"\x00\xff"), 2, bytearray(b"\x01\xff"), 1, 7, AT, DAY,
@@ -92,7 +95,8 @@ def test_hedged_copies_of_instructions_are_removed(spark: SparkSession, tmp_path
             [row(0, egress("backup")), row(1, egress("active")), row(0, egress("active", 1, 2), partition=0)],
             [row(2, egress("active")), row(3, egress("backup", 3, 4, EVERYONE))],
             [
-                row(9, [(SHARE_HEADER, b"1")]),
+                *(row(9, [(first, b"1")]) for first in HOME_HEADERS),
+                row(9, [(FEEDS_HEADER, b"1"), *egress("active")]),
                 row(4, egress("active"), ms=late),
                 row(5, egress("backup", 3, 4, EVERYONE), ms=late),
             ],

@@ -1,6 +1,7 @@
 """Message presence through Spark: who has which message, told whenever that changes (M9, M11, M12)."""
 
 import time
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,8 @@ from typing import Any
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from pyspark.sql import SparkSession
 
+from jobs.query.journeys import journey
+from jobs.query.ledger_reader import LedgerReader, installed_views
 from pipelines import sinks
 from pipelines.kafka.writer import KafkaWriter
 from pipelines.presence import message_presence
@@ -21,6 +24,7 @@ from schemas.identity import partition_of
 from schemas.states import Claim, MessagePresenceState
 from tests.conftest import LocalBroker
 from tests.integration.pipelines.streamed import kafka_rows
+from tests.unit.jobs.ledger_tables import append
 from tests.waiting import wait_for
 
 PARTITIONS = 2
@@ -76,6 +80,28 @@ def test_history_has_every_event_and_marks_bad_ones(spark: SparkSession) -> None
     bad = [row.quarantined.reason for row in found if row.quarantined is not None]
     assert bad[0] == "peer is missing"
     assert bad[1].startswith("at_us is after the record's append time")
+
+
+def test_claims_are_in_the_ledger_and_in_a_journey(spark: SparkSession, tmp_path: Path) -> None:
+    """M9, M11, M12: from the events that agents publish to what an analyst reads: who claimed the message, who
+    delivered it, and that it was retired."""
+    events = [
+        said(0, "propagated", "a", peer="b"),
+        said(1, "claimed", "b"),
+        said(2, "delivered", "b", peer="platform"),
+        said(3, "retired", "a"),
+    ]
+    rows = [row.asDict(recursive=True) for row in message_presence.history(kafka_rows(spark, events)).collect()]
+    assert not any(row.pop("quarantined") for row in rows)
+    tables = str(tmp_path / "tables")
+    append(tables, "message_presence_history", rows)
+    for name in ("messages", "instructions", "outcomes", "completions"):
+        append(tables, name, [])
+    with closing(LedgerReader(tables, installed_views())) as reader:
+        found = reader.query('SELECT event, agent FROM message_presence_history ORDER BY "offset"', []).rows
+        steps = journey(reader, "m").rows
+    assert found == [("propagated", "a"), ("claimed", "b"), ("delivered", "b"), ("retired", "a")]
+    assert [(step, who) for _, step, who, _ in steps] == [(f"mesh: {event}", agent) for event, agent in found]
 
 
 def test_a_message_is_ended_on_its_topic_once_it_is_kept_no_more(

@@ -13,6 +13,7 @@ from hypothesis.strategies import floats, lists
 
 from bench import __main__ as bench
 from bench.figures import CURVES, DECADES, JSON, PLOT, POINTS_A_DECADE, TIMES, Figures, curve
+from edge.sim import figures as mesh_figures
 
 PERFORMANCE = Path(__file__).parents[3] / "docs" / "performance.md"
 PROMISED = (
@@ -63,6 +64,18 @@ def test_a_whole_run_writes_its_figures_only(parts: dict[str, bench.Measurement]
     assert bench.run(None, 0.5, figures(), tmp_path) == 0
     assert written(tmp_path) == {"one_ms": 0.5, "two_ms": 1.0, "two_per_s": 10.0}
     assert (tmp_path / PLOT).exists()
+
+
+def test_the_edge_stands_beside_the_simulation(
+    parts: dict[str, bench.Measurement], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """M19: either keeps in mesh.json what the other has written."""
+    monkeypatch.setattr(bench, "OF_MESH", ("two",))
+    mesh_figures.write({"mesh_school_ratio": 1.0, "mesh_school_tx": 7.0}, tmp_path)
+    assert bench.run("two", 1.0, figures(), tmp_path) == 0
+    assert written(tmp_path, mesh_figures.JSON) == {"mesh_school_ratio": 1.0, "mesh_school_tx": 7.0, "two_ms": 2.0}
+    mesh_figures.write({"mesh_school_ratio": 0.9}, tmp_path)
+    assert written(tmp_path, mesh_figures.JSON) == {"mesh_school_ratio": 0.9, "two_ms": 2.0}
 
 
 def test_a_part_keeps_the_figures_of_the_others(parts: dict[str, bench.Measurement], tmp_path: Path) -> None:

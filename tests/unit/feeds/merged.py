@@ -38,10 +38,11 @@ class MergeRun:
         self.now_ms = 0.0
 
     def apply(self, given: Input) -> list[Event]:
-        if isinstance(given, Begin) and given.stream not in self.streams():
-            self.starts[given.stream] = given.sequence
+        is_new = isinstance(given, Begin) and given.stream not in self.streams()
         self.inputs.append(given)
         self.events.append(self.merger.apply(given, self.now_ms))
+        if is_new and isinstance(given, Begin) and given.stream in self.streams():  # an ended epoch does not begin anew
+            self.starts[given.stream] = given.sequence
         return self.events[-1]
 
     def copy(self, feed: Feed, sequence: int, part: int = 0, payload: bytes | None = None) -> list[Event]:

@@ -17,6 +17,7 @@ from schemas.envelope import (
     INGRESS_HEADERS,
     ROUTED,
     BundleMark,
+    FeedMark,
     Incarnation,
     Instruction,
     Meta,
@@ -27,6 +28,10 @@ from schemas.identity import hash_of, inbox_of, new_message_id, partition_of, sh
 
 number = st.integers(0, 2**53)
 word = st.text(max_size=20)
+stamp = st.integers(0, 2**63 - 1)
+adapter = st.text(
+    st.characters(exclude_characters=";", min_codepoint=32, exclude_categories=["Cs"]), min_size=1, max_size=60
+)
 metas = st.builds(
     Meta,
     qos=st.integers(0, 2),
@@ -40,6 +45,7 @@ metas = st.builds(
         lambda store, low, ahead, is_envelope: BundleMark(store, low + ahead, low, is_envelope),
         *(st.integers(0, 2**64 - 1), number, st.integers(0, BUNDLE_WINDOW - 1), st.booleans()),
     ),
+    feed=st.none() | st.builds(FeedMark, st.integers(0, 1), stamp, stamp, stamp, stamp, adapter),
 )
 instructions = st.builds(
     Instruction,
@@ -141,6 +147,16 @@ def test_a_malformed_instruction_is_a_record_error(raw: bytes) -> None:
         b"1;2;;;1;7;;1.2",
         b"1;2;;;1;7;;1.2.3.4",
         b"1;2;;;1;7;;1.2.3;4",
+        b"1;2;;;1;;;;",
+        b"1;2;;;1;;;;0.1.2.3.4",
+        b"1;2;;;1;;;;0.1.2.3.4.",
+        b"1;2;;;1;;;;2.1.2.3.4.adapter",
+        b"1;2;;;1;;;;0.01.2.3.4.adapter",
+        b"1;2;;;1;;;;0.-1.2.3.4.adapter",
+        b"1;2;;;1;;;;0.9223372036854775808.2.3.4.adapter",
+        b"1;2;;;1;;;;0.1.2.3.4.ad\x00apter",
+        b"1;2;;;1;;;;0.1.2.3.4.\xff",
+        b"1;2;;;1;;;;0.1.2.3.4.adapter;",
         b"1;2;;;1;7;;1.2.3",
         b"1;2;;;1;7;;1.2.1.f",
         b"1;2;;;1;7;;1.1048577.1",

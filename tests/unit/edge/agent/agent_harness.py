@@ -2,6 +2,7 @@
 
 import asyncio
 import smtplib
+import ssl
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -21,9 +22,10 @@ LINE_BYTES = 1 << 20
 class StockServer:
     """`async with StockServer() as server:`; keeps what it takes in `taken`: (sender, recipients, content).
 
-    `rcpt` and `data` answer for it; `hangs` at that command, for ever."""
+    `tls`: connections begin with it. `rcpt` and `data` answer for it; `hangs` at that command, for ever."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, *, host: str = HOST, tls: ssl.SSLContext | None = None, **options: Any) -> None:
+        self._host, self._tls = host, tls
         self.taken: list[tuple[str, list[str], bytes]] = []
         self.rcpt: Callable[[str], str] = lambda _: "250 OK"
         self.data: Callable[[], str] = lambda: "250 OK"
@@ -34,7 +36,7 @@ class StockServer:
 
     async def __aenter__(self) -> "StockServer":
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(self._connected, HOST, 0)
+        self._server = await loop.create_server(self._connected, self._host, 0, ssl=self._tls)
         self.port = int(self._server.sockets[0].getsockname()[1])
         return self
 

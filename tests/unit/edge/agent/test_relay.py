@@ -29,9 +29,8 @@ class Rig:
     """A relay with its store, as one process has them; `told` are the failures that senders learnt of."""
 
     def __init__(self, path: Path, port: int, clock: Clock, **options: Any) -> None:
-        self.settings = RelaySettings(
-            enabled=True, host=HOST, port=port, domains=["b.example"], hostname="agent.example", **options
-        )
+        fixed = {"enabled": True, "host": HOST, "port": port, "domains": ["b.example"], "hostname": "agent.example"}
+        self.settings = RelaySettings(**(fixed | options))
         self.clock = clock
         self.store = relay_store(path, clock)
         self.told: list[tuple[Mail, list[Failure]]] = []

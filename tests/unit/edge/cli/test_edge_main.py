@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from edge.cli import main as edge_main
+from edge.cli import resident
 
 Run = Callable[..., int]
 
@@ -49,6 +50,24 @@ def test_with_a_platform_that_cannot_be_loaded(
     assert run("agent", "--help") == 0
 
 
+def test_feed_has_commands_of_the_device_and_of_the_platform(
+    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """S1, S2: a device numbers lines; the platform also administers feeds."""
+    platform(monkeypatch, None)
+    assert run("feed", "sequence", "--help") == 0
+    assert run("feed", "--help") == 0
+    assert "replay" not in capsys.readouterr().out
+    assert run("feed", "status", "radar") == 2
+    assert "`waystation feed status` is a command of the platform" in capsys.readouterr().err
+    platform(monkeypatch, "jobs.cli.main:main")
+    assert run("feed", "sequence", "--help") == 0
+    assert run("feed", "--help") == 0
+    listed = capsys.readouterr().out
+    assert all(name in listed for name in ("sequence", "list", "status", "subscribe", "switch", "replay"))
+    assert run("feed", "replay", "--help") == 0
+
+
 def test_all_other_words_are_the_platforms(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     platform(monkeypatch, "jobs.cli.main:main")
     assert run("--version") == 0
@@ -66,3 +85,21 @@ def test_init_and_a_clear_error_without_an_agent(run: Run, capsys: pytest.Captur
         assert run("agent", *words) == 1
         assert "no agent runs" in capsys.readouterr().err
     assert run("agent", "send", "@b") == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ((), "agent.toml"),
+        (("--conf", "a.toml"), "a.toml"),
+        (("--conf=a.toml",), "a.toml"),
+        (("--help",), None),
+        (("--conf",), None),
+        (("--conf", "-x"), None),
+        (("more",), None),
+    ],
+)
+def test_which_words_run_the_agent_at_once(words: tuple[str, ...], name: str | None) -> None:
+    """All others are explained by the full command line."""
+    assert resident.settings_file(["agent", "up", *words]) == (None if name is None else Path(name))
+    assert resident.settings_file(["agent", "status", *words]) is None

@@ -62,7 +62,10 @@ def test_the_same_message_is_the_same_record(gateway: SocketGateway, qos: int) -
     assert ours.partition == partition_of(f"records-{qos}", PARTITIONS)
 
 
-@pytest.mark.parametrize("wrong", [Publish("t", b"", retain=True), Publish("$SYS/x", b""), Publish("$presence/x", b"")])
+@pytest.mark.parametrize(
+    "wrong",
+    [Publish("t", b"", retain=True), Publish("$SYS/x", b""), Publish("$presence/x", b""), Publish("feeds/x/y@0", b"")],
+)
 def test_what_only_a_gateway_may_write(wrong: Publish) -> None:
     with pytest.raises(LocalProtocolError):
         check_record(wrong)

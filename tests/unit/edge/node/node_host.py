@@ -57,6 +57,7 @@ class NodeHost:
         self.failed: list[tuple[str, str]] = []
         self.wall_s: Callable[[], float] = time.time
         self.running_s: Callable[[], float] = time.monotonic
+        self.backoff = lambda: FullJitter(0.01, 0.1)
         self.fails = 0
         self.store: KilledStore | None = None
         self.kill_at, self.before = 0, False
@@ -71,7 +72,7 @@ class NodeHost:
             on_envelope=self._on_envelope,
             on_receipt=self._on_receipt,
             on_failed=self._on_failed,
-            backoff=lambda: FullJitter(0.01, 0.1),
+            backoff=lambda: self.backoff(),
             open_store=self._open,
             presence=self.presence,
         )

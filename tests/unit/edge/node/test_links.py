@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from bundles import revocations as revocation_format
 from bundles.certificates import issue, new_authority
@@ -16,6 +17,7 @@ from bundles.receipt import Role
 from edge.mesh.contact_frames import Hello, encode
 from edge.node.node import MeshNode
 from edge.node.tls import LinkTls
+from edge.reconnect import FullJitter
 from tests.unit.bundles.keys import AUTHORITY, authority_key, certificate, identity, key, sealing_key
 from tests.unit.edge.node.node_host import NOW_S, Join, NodeHost, certificates, eventually, send
 
@@ -238,3 +240,23 @@ def test_tls_is_1_3_and_the_key_is_not_left_on_disk(tmp_path: Path) -> None:
     tls.use(identity("a", now_s=NOW_S))
     assert tls.server.minimum_version is tls.client.minimum_version is ssl.TLSVersion.TLSv1_3
     assert not list(tmp_path.iterdir())
+
+
+def test_a_change_of_the_network_ends_the_pauses(tmp_path: Path) -> None:
+    """M5: an address whose agent was not there is tried at once, not when its pause is over."""
+
+    async def run() -> None:
+        a, b = NodeHost("a", tmp_path), NodeHost("b", tmp_path)
+        async with b.running(certificates("a")) as other:
+            port = other.port
+        a.settings = structs.replace(a.settings, peers=[f"127.0.0.1:{port}"])
+        a.backoff = lambda: FullJitter(3_600.0, 3_600.0, lambda: 1.0)
+        async with a.running(certificates("b")) as one:
+            b.settings = structs.replace(b.settings, port=port)
+            async with b.running(certificates("a")):
+                await asyncio.sleep(0.1)
+                assert "b" not in one.contacts
+                await one.network_changed()
+                await eventually(lambda: "b" in one.contacts, "a contact")
+
+    asyncio.run(run())

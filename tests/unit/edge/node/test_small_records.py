@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bundles.bundle import Bundle, Header, Kind
+from bundles.id_table import raw_id
 from bundles.receipt import Role
 from edge.mesh.held import InMemory
 from edge.node.held_on_disk import HeldOnDisk
@@ -19,7 +20,7 @@ def test_a_record_says_what_the_bundle_says(
 ) -> None:
     made = Header("a", incarnation, sequence, "@b", kind, 2**64 - 1, 2**32 - 1, min(low_water, sequence))
     bundle = Bundle(made, b"sealed", bytes(64), hops, age_s)
-    held, other = HeldOnDisk().of_bundle(bundle, bundle.message_id, 8, 1.5), InMemory(bundle, 8, 1.5)
+    held, other = HeldOnDisk().of_bundle(bundle, 8, 1.5), InMemory(bundle, 8, 1.5)
     for name in ("header", "message_id", "sequence", "recipient", "hops", "size", "since", "copies", "free"):
         assert getattr(held, name) == getattr(other, name), name
     assert (held.age_s(9.0), held.remaining_s(9.0)) == (other.age_s(9.0), other.remaining_s(9.0))
@@ -32,7 +33,7 @@ def test_the_low_water_mark_is_the_lowest_sequence_that_is_alive(steps: list[tup
     ids = {sequence: header(sequence).message_id for sequence in range(1, 62)}
     own, alive = OwnMessages(ids.__getitem__), dict[int, str]()
     for sequence, (recipient, ends) in enumerate(steps, 1):
-        own.begin(recipient, sequence, ids[sequence])
+        own.begin(recipient, sequence, raw_id(ids[sequence]))
         alive[sequence] = recipient
         if ends in alive:
             assert own.is_settled_by(receipt(ids[ends], alive[ends], Role.RECIPIENT))

@@ -66,6 +66,7 @@ def test_the_state_of_a_bridge_is_left_out_of_its_connect(tmp_path: Path, versio
         ("$SYS/broker/connection/state", 1, INVALID, 5),
         ("$SYS/broker/connection/a/stat", 1, INVALID, 5),
         ("$presence/a", 1, INVALID, 5),
+        ("feeds/flight/radar@0", 1, INVALID, 5),
         ("SUCCESS", 2_000, QUOTA, 3),
         ("NOT_AUTHORIZED", 1, NOT_AUTHORIZED, 5),
         ("TOPIC_NAME_INVALID", 1, INVALID, 5),
@@ -95,7 +96,7 @@ def test_a_will_that_is_not_accepted_is_answered_and_logged(
     run(scenario())
 
 
-@pytest.mark.parametrize("topic", [STATE, "$SYS/x", "$presence/a"])
+@pytest.mark.parametrize("topic", [STATE, "$SYS/x", "$presence/a", "feeds/flight/radar@0"])
 def test_who_cannot_hear_a_refusal_does_not_send_the_same_for_ever(tmp_path: Path, topic: str) -> None:
     """3.1.1 has no PUBACK that says no: what nobody may ever publish is dropped and acknowledged [MQTT-3.3.5-2 of
     3.1.1], in its turn, and counted. Otherwise the client would connect and send it again without end."""

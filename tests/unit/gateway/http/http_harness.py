@@ -14,6 +14,8 @@ import msgspec
 from yarl import URL
 
 from gateway.access.enrolment import Enrolment
+from gateway.feeds.follower import FeedFollower
+from gateway.feeds.service import FeedService
 from gateway.host.authenticator import Authenticator
 from gateway.host.host_server import HostServer
 from gateway.host.tls import ServerTls
@@ -31,9 +33,9 @@ PATIENCE_S = 20.0
 
 
 class HttpHarness(HomeHarness):
-    """`http` are settings of `[gateway.http]`, `gateway` of `[gateway]`; `session` speaks to the gateway that is up.
-    The access point knows `members`, at first one gateway that is up, and takes `members_now` for the time. `run` ends
-    all `started`."""
+    """`http` are settings of `[gateway.http]`, `gateway` of `[gateway]`, `feeds` of `[feeds]`; `session` speaks to the
+    gateway that is up. The access point knows `members`, at first one gateway that is up, and takes `members_now` for
+    the time. `run` ends all `started`."""
 
     started: ClassVar[list["HttpHarness"]] = []
 
@@ -43,10 +45,12 @@ class HttpHarness(HomeHarness):
         http: dict[str, Any] | None = None,
         authenticator: Authenticator | None = None,
         gateway: dict[str, Any] | None = None,
+        feeds: dict[str, Any] | None = None,
         **limits: int,
     ):
         super().__init__(directory, **limits)
         self._http = http or {}
+        self._feeds = feeds or {}
         self._gateway = {"http_port": 0} | (gateway or {})
         self._authenticator = authenticator
         self.session = aiohttp.ClientSession()
@@ -58,12 +62,15 @@ class HttpHarness(HomeHarness):
         self.members_now = 0.0
         self.platform: Platform
         self.enrolment: Enrolment | None = None
+        self.feeds: FeedFollower
+        self.feed_service: FeedService
 
     def settings(self) -> Settings:
         settings = super().settings()
         http = msgspec.structs.replace(settings.gateway.http, **self._http)
         gateway = msgspec.structs.replace(settings.gateway, http=http, **self._gateway)
-        return msgspec.structs.replace(settings, gateway=gateway)
+        feeds = msgspec.structs.replace(settings.feeds, **self._feeds)
+        return msgspec.structs.replace(settings, gateway=gateway, feeds=feeds)
 
     async def start(self) -> "HttpHarness":
         await super().start()
@@ -84,19 +91,27 @@ class HttpHarness(HomeHarness):
             await certificates.start()
             mesh = Mesh(self.platform, certificates, self.hosts, gateway)
         self.enrolment = Enrolment(gateway.enrolment, time.time) if gateway.enrolment.enabled else None
-        self.http = HttpServer(self.hosts, gateway, access_point, self.enrolment, mesh)
+        feeds = FeedFollower(
+            self.bus, self.topics.feeds, self.settings().feeds, "g", self.loop_time, self.clock, self.node.counts
+        )
+        await feeds.start()
+        self.feeds = feeds
+        self.feed_service = FeedService(feeds, self.settings().feeds, "", self.loop_time, self.clock)
+        self.http = HttpServer(self.hosts, gateway, access_point, self.enrolment, mesh, self.feed_service)
         self.ports = await self.http.open(ServerTls(gateway.tls) if gateway.tls.is_on else None)
         return self
 
     async def restart(self) -> None:
         """kill -9 and a new gateway."""
         self.crash()
+        self.feeds.stop()
         await self.http.stop()
         await self.hosts.stop()
         await self.start()
 
     async def end(self) -> None:
         await self.session.close()
+        self.feeds.stop()
         await self.http.stop()
         await self.hosts.stop()
         await self.stop()

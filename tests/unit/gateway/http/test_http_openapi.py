@@ -16,7 +16,9 @@ import schemathesis
 from hypothesis import HealthCheck, given, settings
 from schemathesis import GenerationMode
 
+from feeds.message import FEED_NAME
 from gateway.http.connect_handler import PARAMETERS as CONNECT_PARAMETERS
+from gateway.http.feeds_handler import EVENTS_PARAMETERS
 from gateway.http.identity import NAME_PATTERN
 from gateway.http.message_presence_handler import Claimed, OneEvent
 from gateway.http.openapi import openapi
@@ -27,6 +29,18 @@ from gateway.http.stream_events import EVENT_ID_PATTERN
 from gateway.http.streams import PARAMETERS as STREAM_PARAMETERS
 from gateway.http.streams import WAIT_MAX_S
 from schemas.enrolment import EnrolmentAnswer, EnrolmentRequest, RenewalRequest
+from schemas.feed_api import (
+    SUBSCRIBER_PATTERN,
+    AdministrativeMessage,
+    AdministrativeState,
+    BrokeredPair,
+    FeedAssignment,
+    FeedChange,
+    FeedDetail,
+    FeedList,
+    SubscriberRequest,
+    SwitchRequest,
+)
 from schemas.members import BEARERS
 from schemas.mesh_api import (
     MESSAGE_ID_PATTERN,
@@ -57,6 +71,10 @@ MESH = (
     *(WaitingRequest, WaitingAnswer, ReceiptsRequest, ReceiptsAnswer),
     *(CertificatesRequest, CertificatesAnswer),
 )
+FEEDS = (
+    *(FeedList, FeedDetail, SubscriberRequest, BrokeredPair, SwitchRequest, FeedAssignment),
+    *(AdministrativeMessage, AdministrativeState, FeedChange),
+)
 PROPERTIES = ("content_type", "correlation_data", "expiry", "response_topic", "user_properties")
 OPERATIONS = [
     ("/v1/messages/{destination}", "POST"),
@@ -74,6 +92,14 @@ OPERATIONS = [
     ("/v1/connect", "GET"),
     ("/v1/enrolments", "POST"),
     ("/v1/enrolments/renewal", "POST"),
+    ("/v1/feeds", "GET"),
+    ("/v1/feeds/{feed}", "GET"),
+    ("/v1/feeds/{feed}/subscribers", "POST"),
+    ("/v1/feeds/{feed}/subscribers/{subscriber}", "DELETE"),
+    ("/v1/feeds/{feed}/events", "GET"),
+    ("/v1/feeds/{feed}/switch", "POST"),
+    ("/v1/feeds/{feed}/administrative", "POST"),
+    ("/v1/feeds/{feed}/administrative/{id}", "GET"),
     ("/openapi.json", "GET"),
 ]
 
@@ -89,7 +115,8 @@ def described(tmp_path_factory: pytest.TempPathFactory) -> Iterator[schemathesis
     async def gateway() -> None:
         enrolment = enrolment_settings(authority_directory(tmp_path_factory.mktemp("authority")))
         directory = tmp_path_factory.mktemp("harness")
-        harness = await HttpHarness(directory, {"kafka_timeout_s": 0.5}, gateway={"enrolment": enrolment}).start()
+        options: dict[str, Any] = {"gateway": {"enrolment": enrolment}, "feeds": {"names": ["radar"]}}
+        harness = await HttpHarness(directory, {"kafka_timeout_s": 0.5}, **options).start()
         HttpHarness.started.remove(harness)  # it ends with the module
         ports.append(harness.port)
         ready.set()
@@ -131,6 +158,12 @@ def abide(case: schemathesis.Case) -> None:
                 event[name] = int(event[name])
     if case.path.startswith("/v1/enrolments"):  # what is signed cannot be drawn
         case.body = request_to(case.path)
+    if case.path.startswith("/v1/feeds/"):
+        case.path_parameters["feed"] = "radar"
+    if case.path == "/v1/feeds/{feed}/administrative" and case.method == "POST":
+        case.body.pop("payload_base64", None)
+        case.body["payload"] = case.body.get("payload") or ""
+        case.body["lead"] = int(case.body["lead"]) if case.body.get("lead") else None
     if "X-Client-Id" in case.headers and case.path == "/v1/stream":
         case.query.pop("client", None)
 
@@ -152,7 +185,7 @@ def test_the_gateway_is_as_it_is_described(
     @given(case=described[path][method].as_strategy(generation_mode=mode))
     @settings(max_examples=examples(EXAMPLES), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
     def holds(case: schemathesis.Case) -> None:
-        if path == "/v1/stream" and isinstance(case.query.get("wait", 1), (int, float)):
+        if path in ("/v1/stream", "/v1/feeds/{feed}/events") and isinstance(case.query.get("wait", 1), (int, float)):
             case.query["wait"] = 0.001
         if mode is GenerationMode.POSITIVE:
             abide(case)
@@ -214,6 +247,10 @@ def test_patterns_and_limits_are_those_of_the_gateway() -> None:
     assert _parameters(published)["Idempotency-Key"]["schema"]["pattern"] == KEY_PATTERN
     assert _parameters(published)["expiry"]["schema"]["maximum"] == EXPIRY_MAX_S
     assert _parameters(paths["/v1/stream"]["get"])["wait"]["schema"]["maximum"] == WAIT_MAX_S
+    unsubscribed = paths["/v1/feeds/{feed}/subscribers/{subscriber}"]["parameters"]
+    assert [parameter["schema"].get("pattern") for parameter in unsubscribed] == [None, SUBSCRIBER_PATTERN]
+    assert schemas["FeedName"]["pattern"] == f"^{FEED_NAME.pattern}$"
+    assert set(_parameters(paths["/v1/feeds/{feed}/events"]["get"])) - {"Last-Event-ID"} == set(EVENTS_PARAMETERS)
     for text in (CONTENT_TYPE_PATTERN, FORM):
         assert text in published["requestBody"]["description"]
 
@@ -233,7 +270,8 @@ def test_settings_stand_in_the_document_with_their_values() -> None:
 def test_json_bodies_are_those_of_the_gateway() -> None:
     """But for the descriptions, which address other readers."""
     described = openapi(process_settings({}).gateway)["components"]["schemas"]
-    kinds = (MessagePresenceState, Claimed, OneEvent, *MESH, EnrolmentRequest, RenewalRequest, EnrolmentAnswer)
+    kinds = (MessagePresenceState, Claimed, OneEvent, *MESH, *FEEDS)
+    kinds = (*kinds, EnrolmentRequest, RenewalRequest, EnrolmentAnswer)
     _, generated = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
     for name, schema in generated.items():
         assert described[name] | {"description": ""} == schema | {"description": ""}, name

@@ -12,11 +12,13 @@ import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.console.opening import open_console
+from gateway.feeds.table import FeedTable
 from gateway.host.host_server import HostServer
 from gateway.host.tcp import MqttTcpProtocol
 from gateway.kafka_stats import KafkaStats
 from gateway.members.table import MemberTable
 from gateway.observe import readiness, session_stats
+from gateway.observe.feed_metrics import FeedMetrics
 from gateway.observe.member_metrics import MemberMetrics
 from gateway.observe.metrics import Sources
 from gateway.observe.observer import Observer
@@ -62,12 +64,14 @@ class Observed:
         )
         self.members = MemberTable(10, 2.0)
         members = MemberMetrics(self.members, harness.loop_time)
+        self.feeds = FeedTable(msgspec.structs.replace(harness.settings().feeds, names=["radar"]))
+        others = (members, FeedMetrics(self.feeds, harness.loop_time))
         sources = Sources(
-            harness.node, harness.home, self.hosts, lambda: harness.bus.in_flight, self.kafka, "1.2.3", (members,)
+            harness.node, harness.home, self.hosts, lambda: harness.bus.in_flight, self.kafka, "1.2.3", others
         )
         self.observer = Observer(sources, harness.home, self.readiness)
         has_console = harness.settings().gateway.console.enabled
-        self.sampler = open_console(sources, self.observer, self.members) if has_console else None
+        self.sampler = open_console(sources, self.observer, self.members, self.feeds) if has_console else None
         self.http: aiohttp.ClientSession
         self.url = ""
         self.mqtt_port = 0

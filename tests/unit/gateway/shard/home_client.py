@@ -10,8 +10,10 @@ from gateway.shard.arrivals import Arrival
 from gateway.shard.messages import Delivery, Message
 from gateway.shard.rules import EVERYTHING, ClientRules
 from gateway.shard.shard_home import Attached
-from mqtt.codes import ReasonCode
+from mqtt.codes import PacketType, ReasonCode
 from mqtt.packets import Publish, Subscribe, Subscription, Unsubscribe
+from mqtt.properties import decode_properties
+from mqtt.wire import Reader
 from schemas.identity import inbox_of
 from schemas.session_log import WillRecord
 
@@ -42,6 +44,8 @@ class ClientLink:
         got = Got(
             message.topic, message.payload, delivery.qos, delivery.retain, delivery.dup, delivery.subscription_ids
         )
+        section = message.properties
+        self._client.properties.append(decode_properties(Reader(section, 0, len(section)), PacketType.PUBLISH) or {})
         self._soon(self._client.take, got, delivery.packet_id)
         return True
 
@@ -71,7 +75,7 @@ class Client:
     """An MQTT client that keeps to the protocol and keeps its own state over connections and over crashes of the home.
 
     `got` is what its application was given: QoS 2 once a packet id, as the protocol says; `acknowledged` the payloads
-    it was promised. While `mute` it answers nothing.
+    it was promised. While `mute` it answers nothing. `properties` are those of each PUBLISH, repetitions included.
     """
 
     def __init__(
@@ -97,6 +101,7 @@ class Client:
         self.closed_by: ReasonCode | None = None
         self.present = False
         self.got: list[Got] = []
+        self.properties: list[dict[str, Any]] = []
         self.acknowledged: set[bytes] = set()
         self.refused: list[ReasonCode] = []
         self.most_in_flight = 0

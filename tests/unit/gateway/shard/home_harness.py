@@ -21,7 +21,7 @@ from gateway.shard.retained import RetainedMessages
 from gateway.shard.shard_home import ShardHome
 from gateway.shard.shard_spool import SpoolThread
 from gateway.shard.spool import Spool
-from schemas.envelope import SHARE_HEADER, Instruction
+from schemas.envelope import HOME_HEADERS, Instruction
 from schemas.events import PresenceEvent, ProgressEvent, decode
 from schemas.settings import Settings, process_settings
 from schemas.topics import Topics
@@ -89,6 +89,7 @@ class HomeHarness:
         self._loop = asyncio.get_running_loop()
         self.spool_directory = directory / "spool"
         self.limits = limits
+        self.environment: dict[str, str] = {}
         self.earlier: Path | None = None
         self.topics = Topics("")
         self.broker = MemoryBroker(self.clock)
@@ -114,7 +115,7 @@ class HomeHarness:
         return self._loop.time()
 
     def settings(self) -> Settings:
-        settings = process_settings({"WAYSTATION_KAFKA__SHARDS": str(SHARDS)})
+        settings = process_settings({"WAYSTATION_KAFKA__SHARDS": str(SHARDS), **self.environment})
         limits = msgspec.structs.replace(settings.gateway.limits, **self.limits)
         return msgspec.structs.replace(settings, gateway=msgspec.structs.replace(settings.gateway, limits=limits))
 
@@ -226,7 +227,7 @@ class HomeHarness:
         for shard in range(SHARDS):
             for record in self.broker.partitions[self.topics.egress, shard]:
                 headers = record.headers() or []
-                if headers[0][0] == SHARE_HEADER:
+                if headers[0][0] in HOME_HEADERS:
                     continue
                 instruction = Instruction.decode(headers[4][1])
                 if headers[0][1].decode() in ids:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway.shard.feed_states import HeldState, SourceState
 from gateway.shard.messages import Message
 from gateway.shard.spool_batch import SpoolBatch
 from gateway.shard.spool_records import MARKER_KEY, Marker, Record, batch_of, message_key, records_of, row_key
@@ -27,6 +28,21 @@ INSTRUCTIONS = st.builds(
     st.sampled_from([ROUTED, EVERYONE]),
 )  # fmt: skip
 MARKERS = st.builds(Marker, NUMBERS, NUMBERS, st.dictionaries(TEXTS, BYTES, max_size=3), NUMBERS)
+
+PLACES = st.builds(
+    lambda key, place: key.hex().encode() + place, st.binary(max_size=4), st.sampled_from([b"/0", b"/1"])
+)
+SOURCES = st.builds(
+    SourceState,
+    st.just(1),
+    NUMBERS,
+    TEXTS,
+    TEXTS,
+    st.none() | NUMBERS,
+    st.lists(TEXTS, max_size=2),
+    st.just([]),
+    st.lists(st.builds(HeldState, TEXTS, NUMBERS, NUMBERS, st.integers(0, 1), NUMBERS, NUMBERS), max_size=2),
+).map(msgspec.msgpack.encode)
 
 
 @st.composite
@@ -53,6 +69,7 @@ def batches(draw: st.DrawFn) -> SpoolBatch:
             (row, draw(NUMBERS), draw(TEXTS), draw(st.integers(0, 2)), draw(st.booleans()), ids, draw(st.booleans()))
         )
     made.keyed = draw(st.dictionaries(TEXTS, st.none() | st.tuples(BYTES, TIMES), max_size=3))
+    made.sources = draw(st.dictionaries(PLACES, SOURCES, max_size=3))
     made.finished_clients = draw(st.dictionaries(st.tuples(NUMBERS, NUMBERS), st.lists(TEXTS, max_size=2), max_size=3))
     return made
 
@@ -68,6 +85,7 @@ def full_batch() -> SpoolBatch:
         forgotten=[3],
         positions={"changed": b"1"},
         keyed={"idé": (b"print", 1_234), "gone": None},
+        sources={b"00/1": msgspec.msgpack.encode(SourceState(1, 4, "flight", "radar", 0, ["radar@1"], [], []))},
         finished_clients={(9, 1): ["c", "d"]},
         ended_positions=[(8, 2)],
     )
@@ -90,6 +108,7 @@ def test_the_order_of_records_is_fixed() -> None:
         (b"m/5", False),
         (b"f/9/1", False),
         (b"k/id\xc3\xa9", False),
+        (b"s/00/1", False),
         (b"r/31", True),
         (b"r/30", True),
         (b"m/3", True),

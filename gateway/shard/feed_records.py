@@ -1,0 +1,163 @@
+"""Records about redundant feeds on `egress[shard]`: copies that routers have sent, and what the home adds itself (S3).
+
+A home merges the copies in the order of `egress[shard]`, and in no other: that order is the same for every life of the
+home. Whatever else decides is therefore put into that order, by a record whose first header is `feeds`, with the
+version:
+
+| record   | headers                              | key                 | value                         |
+|----------|--------------------------------------|---------------------|-------------------------------|
+| decision | `feeds`                              | `feeds/<name>`      | :class:`DecisionRecord`       |
+| copy     | `feeds`, those of `ingress`, `instr` | of the destination  | payload                       |
+
+A *decision* is what the home's timer proposes. It counts once it is read back.
+
+A *copy* is one that no router sends to the shard, because the route of a new subscription is not in effect for it yet.
+The home has read it on `ingress`. Such a record is no instruction: nobody counts it, and nothing is relinquished.
+"""
+
+from typing import Annotated, Final, Literal, NamedTuple
+
+import msgspec
+
+from feeds.ingress_copy import marked_message
+from feeds.message import Feed, FeedMessage
+from gateway.record import Record
+from gateway.shard.messages import Message
+from schemas.envelope import EVERYONE, FEEDS_HEADER, ROUTED, Headers, Instruction, Meta
+from schemas.errors import RecordError
+from schemas.feed_topics import FEEDS_ROOT
+
+VERSION: Final = 1
+_VERSION_BYTES: Final = b"%d" % VERSION
+DECISIONS_AT_MOST: Final = 1_000
+"""In one record."""
+
+Kind = Literal["suspect", "give_up", "forget", "dead", "pause"]
+Number = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class Decided(msgspec.Struct, frozen=True, array_like=True):
+    """One decision of the timer. `suspect`, `give_up`, `forget`: see :mod:`feeds.merge_inputs`. `dead`: of the slot
+    `number`. `pause`: the shard has no route for the feed any more, so what it does not get from now on is no gap."""
+
+    kind: Kind
+    stream: str = ""
+    number: Number = 0
+    reason: str = ""
+
+
+class DecisionRecord(msgspec.Struct, frozen=True, array_like=True):
+    """Decisions about the feed `name`, in their order."""
+
+    version: int
+    name: str
+    decisions: list[Decided]
+
+
+class FeedCopy(msgspec.Struct, eq=False):
+    """A copy at `position` on `egress[shard]`. `instruction` is the router's, None if the home has written the record;
+    `instructions` are those to be relinquished with it, `copies` the positions of further ones."""
+
+    position: int
+    name: str
+    slot: Feed
+    stamps: FeedMessage
+    message: Message
+    instruction: Instruction | None
+    instructions: list[Instruction]
+    copies: tuple[int, ...] = ()
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Where it stands on `ingress`."""
+        return self.message.partition, self.message.offset
+
+
+class Written(NamedTuple):
+    """Key, value and headers of a record that the home writes."""
+
+    key: bytes
+    value: bytes
+    headers: Headers
+
+
+def decision_record(name: str, decisions: list[Decided]) -> Written:
+    """The record of some decisions, at most DECISIONS_AT_MOST."""
+    value = _encode(DecisionRecord(VERSION, name, decisions))
+    return Written(f"{FEEDS_ROOT}/{name}".encode(), value, [(FEEDS_HEADER, _VERSION_BYTES)])
+
+
+def copy_record(record: Record) -> Written:
+    """The record for `egress` of a copy on `ingress`."""
+    instr = Instruction(record.partition(), record.offset(), 0, None, record.timestamp()[1]).encode()
+    headers = [(FEEDS_HEADER, _VERSION_BYTES), *(record.headers() or []), ("instr", instr)]
+    return Written(record.key() or b"", record.value() or b"", headers)
+
+
+def is_marked(record: Record) -> bool:
+    """Whether a record of `ingress` is an adapter's copy. Of one that cannot be read: no."""
+    try:
+        return Meta.decode((record.headers() or [])[2][1]).feed is not None
+    except (RecordError, IndexError, AttributeError):
+        return False
+
+
+def read(record: Record) -> FeedCopy | DecisionRecord | None:
+    """What a record of `egress` is whose key begins as topics of feeds do; None if it is none of these, but a message
+    without a mark. Raises RecordError if it is malformed."""
+    headers = record.headers() or []
+    try:
+        is_own = headers[0][0] == FEEDS_HEADER
+        if is_own and headers[0][1] != _VERSION_BYTES:
+            raise RecordError(f"version {headers[0][1]!r} of a record about feeds is not {VERSION}")
+        if is_own and len(headers) == 1:
+            return _decision(record)
+        envelope = headers[1:] if is_own else headers
+        meta = Meta.decode(envelope[2][1])
+        if meta.feed is None and not is_own:
+            return None
+        return _copy(record, envelope, meta, is_own)
+    except (IndexError, AttributeError, UnicodeDecodeError) as error:
+        raise RecordError(f"the envelope is malformed: {error}") from error
+
+
+def _copy(record: Record, headers: Headers, meta: Meta, is_own: bool) -> FeedCopy:
+    instruction = Instruction.decode(headers[4][1])
+    if instruction.scope not in (ROUTED, EVERYONE):
+        raise RecordError(f"instruction scope {instruction.scope!r} is unknown")
+    if meta.feed is None:
+        raise RecordError("a copy has no stamps")
+    topic, payload = (record.key() or b"").decode(), record.value() or b""
+    name, stamps = marked_message(topic, payload, meta.feed)
+    message = Message(
+        headers[0][1].decode(),
+        headers[1][1].decode(),
+        topic,
+        payload,
+        meta.qos,
+        False,  # no copy is retained
+        meta.expires,
+        headers[3][1],
+        instruction.partition,
+        instruction.offset,
+        instruction.appended,
+        meta.flags,
+    )
+    routed = None if is_own else instruction
+    return FeedCopy(
+        record.offset(), name, Feed(meta.feed.slot), stamps, message, routed, [] if routed is None else [routed]
+    )
+
+
+def _decision(record: Record) -> DecisionRecord:
+    try:
+        found = _decoder.decode(record.value() or b"")
+    except msgspec.MsgspecError as error:
+        raise RecordError(f"decisions about a feed are malformed: {error}") from error
+    if found.version != VERSION:
+        raise RecordError(f"version {found.version} of decisions about a feed is not {VERSION}")
+    return found
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decoder = msgspec.msgpack.Decoder(DecisionRecord)
