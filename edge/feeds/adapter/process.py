@@ -5,6 +5,7 @@ import logging
 import signal
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from edge.client.errors import MissingPackage
@@ -30,13 +31,14 @@ def run(settings: AdapterSettings, say: Callable[[str], None]) -> None:
 def _adapter_class() -> "Callable[[AdapterSettings], Adapter]":
     try:
         from edge.feeds.adapter.adapter import Adapter
+        from edge.feeds.adapter.mqtt_output import mqtt_outputs
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "kafka":
             raise
         raise MissingPackage(
             "a feed adapter needs the package kafka-python: pip install 'waystation-edge[kafka]'"
         ) from error
-    return Adapter
+    return partial(Adapter, more_outputs=mqtt_outputs)
 
 
 async def _run(

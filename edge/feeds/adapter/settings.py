@@ -38,6 +38,7 @@ class FeedSection(Section, frozen=True):
     machine: str = ""
     zone: Annotated[str, Meta(max_length=64)] = ""
     timeout_s: Seconds = 0.6
+    mqtt: bool = False
 
 
 class MappingSection(Section, frozen=True):
