@@ -17,7 +17,7 @@ from jobs.demo.feed_plan import FeedPlan
 from jobs.demo.feed_processes import FEED, TIMEOUT_S, Adapters, FeedFiles
 
 SUBSCRIBER: Final = "demo"
-TICK_S: Final = 0.005
+TICK_S: Final = 0.01
 """How often the ways bring what is due."""
 LOOK_S: Final = 0.1
 READY_S: Final = 60.0

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -31,6 +32,8 @@ PARTS: Final = ("gateway",)
 """With the broker. There is no Spark: nothing is routed, and subscribers read from Kafka."""
 EPOCH: Final = 1
 ASK_S: Final = 2.0
+SWITCH_S: Final = 0.001
+"""The subscriber's Kafka client works on a thread: it and the ways must not wait for each other for long."""
 
 
 def run(request: Request, seed: int, prefix: str, console: Terminal) -> Result:
@@ -42,6 +45,7 @@ def run(request: Request, seed: int, prefix: str, console: Terminal) -> Result:
     if request.speed > SPEED_MOST:
         raise DemoError(f"with --feeds --speed is at most {SPEED_MOST:g}: a subscriber would fall behind")
     began = time.monotonic()
+    sys.setswitchinterval(SWITCH_S)
     recording = sample(request.environ, console.print)
     make_room(request.data, request.stop_timeout_s)
     files = FeedFiles(request.data)
