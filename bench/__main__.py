@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 from bench.demo import DemoBench
 from bench.edge import EdgeBench
+from bench.feed_ledger import FeedLedgerBench
+from bench.feed_subscriber import SubscriberBench
 from bench.feeds import FeedsBench
 from bench.figures import AIMS, JSON, PER_CPU, PLOT, TIMES, Figures
 from bench.gateway import GatewayBench
@@ -212,10 +214,21 @@ def edge(figures: Figures, scale: float) -> None:
         EdgeBench(bootstrap, figures, scale).run()
 
 
-@measures("feed_merge_per_s", "feed_merge_gaps_per_s", "feed_decode_per_s")
+@measures(
+    *("feed_ledger_per_s", "feed_ledger_cpu_us"),
+    *("feed_merge_per_s", "feed_merge_gaps_per_s", "feed_decode_per_s"),
+    *(f"feed_{what}latency_{part}_ms" for what in ("", "single_") for part in ("p50", "p99")),
+    *("feed_gap_declared_ms", "feed_gap_recovered_ms"),
+    *("feed_switch_missing", "feed_switch_doubled", "feed_cold_switch_ms"),
+)
 def feeds(figures: Figures, scale: float) -> None:
-    say("the merger of redundant feeds, copies a CPU second")
+    say("redundant feeds: the merger, copies a CPU second; the ledger of their copies, a backlog")
     FeedsBench(figures, round(400_000 * scale)).run()
+    with running_broker() as bootstrap, spark_session("local[4]", {"spark.driver.memory": "2g"}) as spark:
+        FeedLedgerBench(spark, bootstrap, figures).run(warm=200_000, count=round(600_000 * scale))
+    say("a subscriber of redundant feeds, 1,000 messages a second")
+    with running_broker() as bootstrap:
+        SubscriberBench(bootstrap, figures, 30 * scale).run()
 
 
 def say(what: str) -> None:

@@ -1,7 +1,10 @@
-"""What a file system has to be asked for beyond writing, so that it outlives a power cut."""
+"""What a file system has to be asked for beyond writing, so that it outlives a power cut; and a file as a lock."""
 
 import os
+from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
+
+FILE_MODE = 0o644
 
 
 def sync_directory(folder: Path) -> None:
@@ -11,3 +14,27 @@ def sync_directory(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Writes a file whole or not at all, and durably. Raises OSError."""
+    beside = path.with_name(f".{path.name}.new")
+    descriptor = os.open(beside, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW, FILE_MODE)
+    with open(descriptor, "wb") as output:
+        output.write(content)
+        output.flush()
+        os.fsync(descriptor)
+    beside.replace(path)
+    sync_directory(path.parent)
+
+
+def lock_file(path: Path) -> int | None:
+    """Locks a file for this process, and makes it if there is none; the descriptor, or None if another process has it.
+    The lock ends when the descriptor is closed, or with the process. Raises OSError if the file cannot be opened."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, FILE_MODE)
+    try:
+        flock(descriptor, LOCK_EX | LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor

@@ -26,6 +26,7 @@ from feeds.merge_inputs import (
     GiveUp,
     Input,
     Passed,
+    Repositioned,
     Searched,
     Suspect,
 )
@@ -134,13 +135,15 @@ class Merger:
     def _apply_to(
         self,
         stream: MergedStream,
-        given: Passed | Searched | Suspect | GiveUp | Forget,
+        given: Passed | Repositioned | Searched | Suspect | GiveUp | Forget,
         now_ms: float,
         events: list[Event],
     ) -> None:
         match given:
             case Passed(feed, _, through):
                 stream.passed(feed, through, now_ms, events)
+            case Repositioned(feed, _):
+                stream.repositioned(feed, now_ms)
             case Searched():
                 stream.searched(given, now_ms)
             case Suspect(_, through):

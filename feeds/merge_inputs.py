@@ -43,6 +43,14 @@ class Passed(Struct, frozen=True, gc=False):
     through: int
 
 
+class Repositioned(Struct, frozen=True, gc=False):
+    """`feed` is read on from another position in its log, or no longer. So it has passed nothing that is missing now or
+    opens later, until it has brought numbers of `stream` again: its log is to be searched for what is before these."""
+
+    feed: Feed
+    stream: str
+
+
 class Searched(Struct, frozen=True, gc=False):
     """The log of `feed` was read from `first` to `last`, and beyond; what it has of it came as copies before. A log
     that does not reach beyond `last` yet is not searched: ask again."""
@@ -88,4 +96,4 @@ class Forget(Struct, frozen=True, gc=False):
 
 
 Decision = Suspect | GiveUp
-Input = Copy | Begin | Passed | Searched | Suspect | GiveUp | Dead | Alive | Forget
+Input = Copy | Begin | Passed | Repositioned | Searched | Suspect | GiveUp | Dead | Alive | Forget

@@ -128,6 +128,11 @@ class MergedStream:
         self._settle(now_ms)
         self._shrink(events)
 
+    def repositioned(self, feed: Feed, now_ms: float) -> None:
+        """The feed is read on from another position. What it has passed before says nothing of the gaps there are."""
+        self._first[feed] = self._highest[feed] = _NONE_YET
+        self._unsettle(now_ms)
+
     def searched(self, what: Searched, now_ms: float) -> None:
         """The log of a feed was searched."""
         for gap in self._gaps.from_number(what.first):
@@ -139,11 +144,7 @@ class MergedStream:
 
     def dead_changed(self, now_ms: float) -> None:
         """A feed was declared dead or alive."""
-        for gap in self._gaps:
-            if gap.settled_ms is not None and not self._is_settled(gap):
-                gap.settled_ms = None
-        self._settled_through = _NONE_YET
-        self._settle(now_ms)
+        self._unsettle(now_ms)
 
     def suspect(self, through: int, now_ms: float, events: list[Event]) -> None:
         """Declares what is missing up to `through` a gap, and asks for it."""
@@ -315,6 +316,14 @@ class MergedStream:
         if end > self._next:
             events.extend(Delivered(Feed(feed), message) for feed, message in self._held.pop(self._next, end))
             self._next = end
+
+    def _unsettle(self, now_ms: float) -> None:
+        """Something that gaps were settled by may hold no longer."""
+        for gap in self._gaps:
+            if gap.settled_ms is not None and not self._is_settled(gap):
+                gap.settled_ms = None
+        self._settled_through = _NONE_YET
+        self._settle(now_ms)
 
     def _settle(self, now_ms: float) -> None:
         for gap in self._gaps.from_number(self._settled_through + 1):

@@ -73,7 +73,7 @@ def stream_id(name: str, epoch: int) -> str:
     """The id of the source stream `name` since a start of its source. A source that begins its numbers anew gets a new
     `epoch`, hence a new id. Raises FeedRecordError for a name that cannot be part of an MQTT topic, or is too long."""
     made = f"{name}@{epoch}"
-    _stream_of(_utf8(made, "the source stream id"))
+    checked_stream(made)
     return made
 
 

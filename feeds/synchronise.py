@@ -107,6 +107,17 @@ def lead_of(lag_s: float, round_trip_s: float, rate_per_s: float) -> int:
     return max(1, ceil((abs(lag_s) + round_trip_s) * rate_per_s))
 
 
+def verdict_on(after: int, last: int, waiting: int, settings: SynchroniseSettings) -> Verdict:
+    """The backup's verdict on a message after number `after`, when `last` is the highest it has processed and `waiting`
+    messages wait for their turn."""
+    distance = after - last
+    if distance <= 0:
+        return Verdict.PASSED
+    if distance > settings.threshold:
+        return Verdict.BEHIND
+    return Verdict.FULL if waiting >= settings.open_announcements else Verdict.ACCEPTED
+
+
 class Schedule:
     """Announcements that wait for their turn; the caller processes the numbers of its source in the order it has."""
 
@@ -215,7 +226,7 @@ class BackupSynchroniser:
         if payload != announcement.payload:
             return self._answer(place, Verdict.TAKEN)
         if verdict is None:
-            verdict = self._decide(announcement.after)
+            verdict = verdict_on(announcement.after, self._schedule.last, len(self._schedule), self._settings)
             if verdict is Verdict.ACCEPTED:
                 self._schedule.add(announcement)
             self._remember(place, payload, verdict)
@@ -224,16 +235,6 @@ class BackupSynchroniser:
     def advance(self, sequence: int) -> Due:
         """What is to be sent before and after message `sequence`. To be called for each message of the source."""
         return self._schedule.advance(sequence)
-
-    def _decide(self, after: int) -> Verdict:
-        distance = after - self._schedule.last
-        if distance <= 0:
-            return Verdict.PASSED
-        if distance > self._settings.threshold:
-            return Verdict.BEHIND
-        if len(self._schedule) >= self._settings.open_announcements:
-            return Verdict.FULL
-        return Verdict.ACCEPTED
 
     def _remember(self, place: Place, payload: bytes, verdict: Verdict) -> None:
         self._given[place] = payload, verdict

@@ -16,6 +16,7 @@ import structlog
 from gateway.access.access import open_access
 from gateway.access.enrolment import Enrolment
 from gateway.bus import KafkaBus
+from gateway.console.opening import open_console
 from gateway.feeds.follower import FeedFollower
 from gateway.feeds.service import FeedService
 from gateway.feeds.topics import FeedTopics
@@ -126,7 +127,10 @@ async def run(settings: Settings, part: str) -> None:
     )
     readiness = Readiness(topics.egress, topics.ingress, home, bus.stats, lambda: bus.is_consuming, bus.find_fault)
     observer = Observer(sources, home, readiness)
+    sampler = open_console(sources, observer, members, feeds.table) if gateway.console.enabled else None
     metrics_port = await observer.start(gateway.host, gateway.metrics_port)
+    if sampler is not None:
+        sampler.start()
     bus.start(home.records)
     await home.start()
     followers = (MembersFollower(bus, topics.members, members, loop.time, counts), feeds)
@@ -177,6 +181,8 @@ async def run(settings: Settings, part: str) -> None:
         except Exception as error:  # the next start continues from the previous checkpoint
             log.warning("the last checkpoint failed", reason=str(error) or type(error).__name__)
         heartbeats.leave()
+        if sampler is not None:
+            sampler.stop()
         await observer.stop()
         left = await bus.close(_FLUSH_TIMEOUT_S)
         executor.shutdown()

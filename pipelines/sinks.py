@@ -26,7 +26,8 @@ from pipelines.storage.seen import SeenKeys
 from pipelines.storage.table_files import TableFiles, query_id, until_committed
 from pipelines.streams import StreamId
 from schemas.identity import CATCH_ALL
-from schemas.tables import ROUTES, TABLES, Table
+from schemas.table import Table
+from schemas.tables import ROUTES, TABLES
 
 LARGEST_RECORD_BYTES = 32 * 1024 * 1024
 FULLEST_BATCH_BYTES = 256 * 1024
@@ -103,11 +104,19 @@ def append_to_table(
     files, checkpoint = files_of(stream, tables, table, topic)
     keys = seen and SeenKeys(file_of(seen.directory, stream.query), table.key, seen.kept_s, files.since)
     write = Appends(files, quarantine, keys)
+    return write_batches(rows, stream, checkpoint.uri, limiter.limited(write) if limiter else write, trigger_s)
+
+
+def write_batches(
+    rows: DataFrame, stream: StreamId, checkpoint: str, write: Callable[[DataFrame, int], None], trigger_s: float
+) -> StreamingQuery:
+    """Start giving the batches of `rows` to `write`, whose contract it is; `checkpoint` is the location of the
+    stream's."""
     return (
-        rows.writeStream.foreachBatch(limiter.limited(write) if limiter else write)
+        rows.writeStream.foreachBatch(write)
         .queryName(stream.name)
         .outputMode("append")
-        .option("checkpointLocation", checkpoint.uri)
+        .option("checkpointLocation", checkpoint)
         .trigger(processingTime=_interval(trigger_s))
         .start()
     )
@@ -146,13 +155,7 @@ def tell_states(
     events: DataFrame, stream: StreamId, tables: str, sink: Callable[[DataFrame, int], None], trigger_s: float
 ) -> StreamingQuery:
     """Start publishing what follows from events. The contract is that of the sink."""
-    return (
-        events.writeStream.foreachBatch(sink)
-        .queryName(stream.name)
-        .option("checkpointLocation", stream.checkpoint(tables))
-        .trigger(processingTime=_interval(trigger_s))
-        .start()
-    )
+    return write_batches(events, stream, stream.checkpoint(tables), sink, trigger_s)
 
 
 def produce_in_real_time(

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from pipelines.records import Format, parsed
 from schemas.errors import SettingsError
-from schemas.tables import Table
+from schemas.table import Table
 
 _JAVA_NAMES = {"sasl.mechanisms": "sasl.mechanism"}
 """Settings that librdkafka and the Java client spell differently; all others are the same."""
@@ -70,11 +70,29 @@ def topic_stream(
     generation is needed to go on.
     """
     least = {"minOffsetsPerTrigger": str(min_offsets), "maxTriggerDelay": LONGEST_WAIT} if min_offsets else {}
+    subscription = {"subscribe": ",".join(topics), "startingOffsets": starting} | least
+    return _stream(spark, kafka, max_offsets, headers, subscription)
+
+
+def topics_stream(
+    spark: SparkSession, kafka: Kafka, prefix: str, max_offsets: int, headers: bool = False, starting: str = "earliest"
+) -> DataFrame:
+    """Records of all topics whose names begin with `prefix`, as :func:`topic_stream` has them.
+
+    Contract: that of :func:`topic_stream` for each of the topics. Topics that are created later are read from their
+    beginning, from the next batch on. If a topic is deleted, the query fails
+    (:mod:`pipelines.feeds.positions` has it go on at its next start).
+    """
+    subscription = {"subscribePattern": rf"\Q{prefix}\E.*", "startingOffsets": starting}
+    return _stream(spark, kafka, max_offsets, headers, subscription)
+
+
+def _stream(
+    spark: SparkSession, kafka: Kafka, max_offsets: int, headers: bool, subscription: dict[str, str]
+) -> DataFrame:
     return (
         spark.readStream.format("kafka")
-        .options(**(kafka.source_options() | least))
-        .option("subscribe", ",".join(topics))
-        .option("startingOffsets", starting)
+        .options(**(kafka.source_options() | subscription))
         .option("failOnDataLoss", "true")
         .option("maxOffsetsPerTrigger", max_offsets)
         .option("includeHeaders", headers)

@@ -18,6 +18,7 @@ from msgspec import Meta
 
 from schemas.access_settings import AuthenticationSettings, AuthorizationSettings, TlsSettings, check_access
 from schemas.cluster_settings import ClusterSettings, check_cluster
+from schemas.console_settings import ConsoleSettings
 from schemas.enrolment_settings import EnrolmentSettings, check_enrolment
 from schemas.errors import SettingsError
 from schemas.feed_settings import FeedsSettings, GatewayFeedsSettings, check_feeds
@@ -87,6 +88,7 @@ class LedgerSettings(Section, frozen=True, kw_only=True):
     max_offsets_per_trigger: Positive
     tasks_per_batch: Positive
     batches_at_once: Positive
+    feed_payloads: bool
     restart_backoff_s: Seconds
     metrics_host: str
     metrics_port: Port
@@ -196,6 +198,7 @@ class GatewaySettings(Section, frozen=True, kw_only=True):
     advertise: AdvertiseSettings
     mesh: MeshSettings
     enrolment: EnrolmentSettings
+    console: ConsoleSettings
     feeds: GatewayFeedsSettings
 
 

@@ -5,36 +5,15 @@ tables are append-only and partitioned by `date`, the UTC date of the record's o
 """
 
 from datetime import UTC, datetime
-from typing import NamedTuple
+
+from schemas.feed_tables import FEED_COPIES, FEED_PROGRESS
+from schemas.table import DATE_DOC, Column, Table
 
 CURRENT_BUCKETS = 16
 """Partitions of a current-state table."""
 
 FAR_FUTURE = datetime(9999, 12, 31, tzinfo=UTC)
 """`effective_until` of a target of `routes` that has not ended."""
-
-DATE_DOC = "UTC date of `appended`; partition column"
-
-
-class Column(NamedTuple):
-    """`type` is a Spark SQL type name; `required` columns are never null."""
-
-    name: str
-    type: str
-    doc: str
-    required: bool = False
-
-
-class Table(NamedTuple):
-    """`partition_by`: columns. `key`: columns of which no two rows have the same values; nulls are equal to each
-    other."""
-
-    name: str
-    doc: str
-    columns: tuple[Column, ...]
-    partition_by: tuple[str, ...]
-    key: tuple[str, ...]
-
 
 ROUTES = Table(
     "routes",
@@ -389,6 +368,9 @@ TABLES = {
         PRESENCE_HISTORY,
         MESSAGE_PRESENCE,
         MESSAGE_PRESENCE_HISTORY,
+        # In this order: what is read of the second is then at least as new as what is read of the first.
+        FEED_PROGRESS,
+        FEED_COPIES,
         QUARANTINE,
         QUALITY_RESULTS,
     )

@@ -36,3 +36,20 @@ def write_ledger(data: Path) -> None:
         "date": at.date(),
     }  # fmt: skip
     append(tables, "quality_results", [result])
+    numbers = {"active": (1, 2, 5), "backup": (1, 2, 3, 5)}
+    for slot, has in numbers.items():
+        of_feed = {
+            "feed": "radar",
+            "stream": "adsb@0",
+            "slot": slot,
+            "adapter": slot,
+            "partition": int(slot == "backup"),
+        }
+        copies = [
+            {**of_feed, "name": "adsb", "epoch": 0, "sequence": n, "part": 0, "message_sequence": n, "read": at,
+             "crc32": n + (slot == "backup"), "payload_bytes": 1, "payload": b"x", "offset": n, "appended": at}
+            for n in has
+        ]  # fmt: skip
+        append(tables, "feed_copies", copies)
+        counts = {"copies": len(has), "duplicates": 0, "highest": 5}
+        append(tables, "feed_progress", [{**of_feed, **counts, "offset": 5, "appended": later + timedelta(minutes=5)}])

@@ -14,6 +14,7 @@ def commands() -> typer.Typer:
     """The group `feed`."""
     app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False)
     app.callback()(feed)
+    app.command()(adapter)
     app.command()(sequence)
     return app
 
@@ -25,11 +26,37 @@ def names() -> set[str]:
 
 
 def feed() -> None:
-    """Redundant feeds: numbering lines in front of two receivers; and, if the platform is installed, their
-    administration and their logs.
+    """Redundant feeds: two adapters follow the same source and publish it twice, so that one may fail. If the platform
+    is installed, also their administration and their logs.
 
-    source | waystation feed sequence --state numbers.json | tee >(nc host-a 5000) | nc host-b 5000
+        waystation feed adapter --example > adapter.toml
+        waystation feed adapter --config adapter.toml
+        source | waystation feed sequence --state numbers.json | tee >(nc host-a 5000) | nc host-b 5000
     """
+
+
+def adapter(
+    config: Annotated[Path | None, typer.Option(help="The adapter's settings, a TOML file.")] = None,
+    example: Annotated[bool, typer.Option("--example", help="Print a settings file that explains each key.")] = False,
+) -> None:
+    """Follow a source and publish it to one slot of a feed, in the foreground, until Ctrl-C or SIGTERM.
+
+    The other slot is for a second adapter on another machine. If one with the same slot runs already, this one waits
+    until it is gone.
+    """
+    from edge.feeds.adapter.settings import example as example_text
+    from edge.feeds.adapter.settings import load
+    from schemas.errors import SettingsError
+
+    if example:
+        typer.echo(example_text(), nl=False)
+        return
+    if config is None:
+        raise SettingsError("give the settings with --config FILE; --example prints a file to begin with")
+    settings = load(config)
+    from edge.feeds.adapter.process import run
+
+    run(settings, typer.echo)
 
 
 def sequence(

@@ -235,6 +235,12 @@ class Client:
         """
         return self._inbox
 
+    async def take_message(self) -> IncomingMessage:
+        """The next message that arrives. It is acknowledged by its own `acknowledge()` only: for programs that ask for
+        more before they are done with it. At most `limits.inbox_messages` of QoS 1 and 2 come unacknowledged. Raises
+        the error that ended the client, and StopAsyncIteration once it is closed."""
+        return await self._inbox.take()
+
     async def subscribe(self, *filters: str | Subscription, qos: int = 1) -> list[ReasonCode]:
         """Returns the granted QoS of each filter, once the gateway has granted them; waits while disconnected. Raises
         SubscribeRefused, LocalProtocolError. If the gateway loses the session the client subscribes again."""

@@ -48,13 +48,18 @@ class Inbox:
         given, self._given = self._given, None
         if given is not None:
             given.acknowledge()
+        self._given = await self.take()
+        return self._given
+
+    async def take(self) -> IncomingMessage:
+        """The next one, which the caller acknowledges. Raises StopAsyncIteration at the end."""
         await self._changes.until(lambda: bool(self._waiting) or self._has_ended)
         if self._has_ended:
             if self._error is not None:
                 raise self._error
             raise StopAsyncIteration
-        self._given = self._waiting.popleft()
+        taken = self._waiting.popleft()
         if self._is_paused and len(self._waiting) <= self._messages_max // 2:
             self._is_paused = False
             self._pause(False)
-        return self._given
+        return taken

@@ -149,7 +149,7 @@ class KafkaBearer(OneConnection):
         return ingress_record(message, self._client_id, self._incarnation, self._partitions, time.time(), remaining_s)
 
     def _reported(self, reports: list[Report]) -> None:
-        for packet_id, error in reports:
+        for packet_id, error, _ in reports:
             if self._closed is not None or packet_id not in self._window:
                 return
             if error is not None and not is_too_large(error):

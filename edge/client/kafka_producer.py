@@ -7,10 +7,10 @@ made on one thread; its reports come on another, and reach the event loop in bat
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, Protocol
 
 import kafka
 from kafka import errors
@@ -22,7 +22,6 @@ from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 
 from edge.client.connect_points import ConnectPoint
 from edge.client.kafka_options import KafkaOptions
-from edge.client.kafka_record import IngressRecord
 from edge.errors import ConnectRefused, MqttClientError, Unreachable
 from mqtt.client_events import Closed, EndedBy
 from mqtt.codes import ReasonCode
@@ -36,14 +35,34 @@ _CREDENTIALS: Final = (
     errors.IllegalSaslStateError,
 )
 
-Report = tuple[int, Exception | None]
+
+class Record(Protocol):
+    """What is written. Without a value it removes its key from a compacted topic."""
+
+    @property
+    def partition(self) -> int: ...
+    @property
+    def key(self) -> bytes: ...
+    @property
+    def value(self) -> bytes | None: ...
+    @property
+    def headers(self) -> list[tuple[str, bytes]]: ...
+
+
+class Report(NamedTuple):
+    """What became of the record that was handed over as `number`: Kafka has it at `offset`, or `error` says why not."""
+
+    number: int
+    error: Exception | None
+    offset: int
 
 
 class KafkaProducer:
-    """`on_reports` is called on the event loop with (packet id, error or None) of records, in order."""
+    """`on_reports` is called on the event loop with the reports of records, in order. `more`: settings of
+    kafka-python's producer."""
 
-    def __init__(self, options: KafkaOptions, connect_s: float, answer_s: float) -> None:
-        self._options, self._connect_s, self._answer_s = options, connect_s, answer_s
+    def __init__(self, options: KafkaOptions, connect_s: float, answer_s: float, **more: Any) -> None:
+        self._options, self._connect_s, self._answer_s, self._more = options, connect_s, answer_s, more
         self._thread = ThreadPoolExecutor(1, "waystation-kafka")
         self._loop = asyncio.get_running_loop()
         self._producer: Any = None
@@ -60,7 +79,7 @@ class KafkaProducer:
         except (errors.KafkaError, OSError, ValueError) as error:  # OSError: TLS, or a file of a certificate
             raise connect_error(error, self._options.topic) from error
 
-    async def send(self, records: list[tuple[int, IngressRecord]]) -> None:
+    async def send(self, records: Sequence[tuple[int, Record]]) -> None:
         """Hands records over, in order; what becomes of each is reported. The rest of them is not sent if one fails."""
         await self._call(self._send, records)
 
@@ -120,28 +139,28 @@ class KafkaProducer:
 
     def _new_producer(self, bootstrap: str, client: Callable[..., Any]) -> Any:
         connect_ms, answer_ms = int(self._connect_s * 1000), int(self._answer_s * 1000)
-        return kafka.KafkaProducer(
-            bootstrap_servers=[bootstrap],
-            client_id="waystation-client",
-            enable_idempotence=True,
-            acks="all",
-            delivery_timeout_ms=answer_ms,
-            request_timeout_ms=max(1, answer_ms // 2),
-            max_block_ms=connect_ms,
-            bootstrap_timeout_ms=connect_ms,
-            max_request_size=_RECORD_BYTES_MAX,
-            allow_auto_create_topics=False,
-            metrics_enabled=False,
-            kafka_client=client,
-            **self._options.client(),
-        )
+        settings = {
+            "bootstrap_servers": [bootstrap],
+            "client_id": "waystation-client",
+            "enable_idempotence": True,
+            "acks": "all",
+            "delivery_timeout_ms": answer_ms,
+            "request_timeout_ms": max(1, answer_ms // 2),
+            "max_block_ms": connect_ms,
+            "bootstrap_timeout_ms": connect_ms,
+            "max_request_size": _RECORD_BYTES_MAX,
+            "allow_auto_create_topics": False,
+            "metrics_enabled": False,
+            "kafka_client": client,
+        }
+        return kafka.KafkaProducer(**(settings | self._options.client() | self._more))
 
-    def _send(self, records: list[tuple[int, IngressRecord]]) -> None:
+    def _send(self, records: Sequence[tuple[int, Record]]) -> None:
         producer = self._producer
         if producer is None:
             return
-        for packet_id, record in records:
-            report = partial(self._report, producer, packet_id)
+        for number, record in records:
+            report = partial(self._report, producer, number)
             try:
                 future = producer.send(
                     self._options.topic,
@@ -155,7 +174,7 @@ class KafkaProducer:
                 if not isinstance(error, _TOO_LARGE):
                     return
             else:
-                future.add_callback(lambda _, report=report: report(None))
+                future.add_callback(lambda found, report=report: report(None, found.offset))
                 future.add_errback(report)
 
     def _close(self) -> None:
@@ -165,10 +184,10 @@ class KafkaProducer:
 
     # -- on the producer's thread --------------------------------------------------------------------------------------
 
-    def _report(self, producer: Any, packet_id: int, error: Exception | None) -> None:
+    def _report(self, producer: Any, number: int, error: Exception | None, offset: int = -1) -> None:
         if producer is not self._producer:
             return
-        self._reports.append((packet_id, error))
+        self._reports.append(Report(number, error, offset))
         if len(self._reports) == 1:
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._take_reports)
@@ -243,7 +262,7 @@ def connect_error(error: Exception, topic: str) -> MqttClientError:
     if isinstance(error, errors.AuthorizationError):
         return _refused(ReasonCode.NOT_AUTHORIZED, f"Kafka does not let this client write to {topic!r}: {text}")
     if isinstance(error, errors.UnknownTopicOrPartitionError):
-        return Unreachable(f"there is no topic {topic!r}: KafkaOptions(topic=…) is the platform's ingress")
+        return Unreachable(f"there is no topic {topic!r}: is its prefix right?")
     return Unreachable(f"no connection, or no topic {topic!r}: {text}")
 
 

@@ -3,7 +3,11 @@
 FeedError (:mod:`feeds.errors`)
 ├── FrameError            one frame or line of a source is malformed; the parser goes on with the next
 ├── SequenceStateError    the state file of `waystation feed sequence` cannot be used
-└── OutputClosed          nobody reads the output of `waystation feed sequence` any more
+├── OutputClosed          nobody reads the output of `waystation feed sequence` any more
+└── AdapterError          an adapter cannot go on
+    ├── SourceUnusable    its source cannot be read, and trying again would not help
+    ├── NameTaken         another adapter was started with the same name
+    └── CheckpointError   the state directory cannot be used
 
 A parser never raises FrameError: it returns :class:`edge.feeds.source.Malformed` with its text.
 """
@@ -27,3 +31,19 @@ class SequenceStateError(FeedError):
 
 class OutputClosed(FeedError):
     """The reader of the numbered lines has ended. Numbers that it has not read are not used again."""
+
+
+class AdapterError(FeedError):
+    """An adapter cannot go on."""
+
+
+class SourceUnusable(AdapterError):
+    """The source cannot be read, and trying again would not help."""
+
+
+class NameTaken(AdapterError):
+    """Another adapter was started with the same name. Two with one name would take each other's beats for their own."""
+
+
+class CheckpointError(AdapterError):
+    """The state directory is in use, or cannot be read or written."""

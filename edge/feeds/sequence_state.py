@@ -5,19 +5,17 @@ and ends with the process.
 """
 
 import os
-from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
 import msgspec
 
-from edge.durable import sync_directory
+from edge.durable import lock_file, replace_file
 from edge.feeds.errors import SequenceStateError
 from edge.feeds.sequence import Reserved
 from edge.feeds.source import NUMBER_MAX
 
-FILE_MODE: Final = 0o644
 STATE_BYTES_MAX: Final = 4_096
 
 
@@ -31,16 +29,14 @@ class SequenceState:
     def __enter__(self) -> Self:
         path = self._path.with_name(f"{self._path.name}.lock")
         try:
-            self._lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, FILE_MODE)
+            lock = lock_file(path)
         except OSError as error:
             raise SequenceStateError(f"{path} cannot be opened: {error.strerror}") from error
-        try:
-            flock(self._lock, LOCK_EX | LOCK_NB)
-        except OSError as error:
-            os.close(self._lock)
+        if lock is None:
             raise SequenceStateError(
                 f"another process numbers lines with {self._path}: stop it, or use a file of its own"
-            ) from error
+            )
+        self._lock = lock
         return self
 
     def __exit__(
@@ -67,15 +63,8 @@ class SequenceState:
 
     def write(self, reserved: Reserved) -> None:
         """Puts it on disk. Raises SequenceStateError."""
-        beside = self._path.with_name(f".{self._path.name}.new")
         try:
-            descriptor = os.open(beside, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW, FILE_MODE)
-            with open(descriptor, "wb") as output:
-                output.write(msgspec.json.encode(reserved))
-                output.flush()
-                os.fsync(descriptor)
-            beside.replace(self._path)
-            sync_directory(self._path.parent)
+            replace_file(self._path, msgspec.json.encode(reserved))
         except OSError as error:
             raise SequenceStateError(f"{self._path} cannot be written: {error.strerror}") from error
 

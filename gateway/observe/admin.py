@@ -11,8 +11,6 @@ The client id is in the query, because it may be any text. Requests that change 
 send that to another origin without a preflight request.
 """
 
-import asyncio
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +18,7 @@ import msgspec
 import structlog
 from aiohttp import web
 
-from gateway.observe.admission import TokenError, read_token, refusal
+from gateway.observe.admission import AdminAccess
 from gateway.observe.sessions import State, Wanted, detail, page
 from gateway.shard.home import Home
 
@@ -36,17 +34,12 @@ class _BadRequest(ValueError):
 
 
 class AdminApi:
-    """The handlers. `token_file` is "" if no token is required; requests are answered only while `is_serving`. Raises
-    TokenError if the file holds no token."""
+    """The handlers. Requests are answered only while `is_serving`."""
 
-    def __init__(self, counts: Counter[str], home: Home, token_file: str, is_serving: Callable[[], bool]) -> None:
-        self._counts = counts
+    def __init__(self, access: AdminAccess, home: Home, is_serving: Callable[[], bool]) -> None:
+        self._access = access
         self._home = home
-        self._token_file = token_file
         self._is_serving = is_serving
-        self._said_at = float("-inf")
-        if token_file:
-            read_token(token_file)
 
     def routes(self) -> list[web.RouteDef]:
         return [
@@ -62,14 +55,8 @@ class AdminApi:
         if not request.path.startswith("/admin/"):
             answer: web.StreamResponse = await handler(request)
             return answer
-        try:
-            token = read_token(self._token_file) if self._token_file else None
-        except TokenError as error:
-            log.error("the admin API refuses all requests", reason=str(error))
-            return _json({"error": "the gateway cannot read the token of the admin API; its log says why"}, 503)
-        refused = refusal(token, request.headers, request.remote or "")
+        refused = self._access.check(request)
         if refused is not None:
-            self._note_refusal(request, refused.status)
             return _json({"error": refused.sentence}, refused.status)
         if not self._is_serving():
             return _json({"error": "the gateway is starting or being stopped; see /readyz"}, 503)
@@ -80,14 +67,6 @@ class AdminApi:
         except web.HTTPException as error:
             return _json({"error": error.reason}, error.status)
         return answered
-
-    def _note_refusal(self, request: web.Request, status: int) -> None:
-        """Counts every refusal; logs at most one per second."""
-        self._counts["admin_refused"] += 1
-        now = asyncio.get_running_loop().time()
-        if now - self._said_at >= 1:
-            self._said_at = now
-            log.warning("admin request refused", peer=request.remote, status=status)
 
     async def _sessions(self, request: web.Request) -> web.Response:
         query = _query(request, "prefix", "after", "state", "limit")

@@ -4,12 +4,14 @@ A connection serves one request, which must arrive in time: nobody can block oth
 """
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any, cast
 
 import msgspec
 from aiohttp import web
 
 from gateway.observe.admin import AdminApi
+from gateway.observe.admission import AdminAccess
 from gateway.observe.loop_watch import LoopWatch
 from gateway.observe.metrics import Exposition, Sources, gather
 from gateway.observe.readiness import Readiness
@@ -26,29 +28,31 @@ SILENCE_S = 10.0
 
 
 class Observer:
-    """The HTTP server, the loop watch and the `$SYS/` topics. `gateway.app` sets `readiness.phase`."""
+    """The HTTP server, the loop watch and the `$SYS/` topics. `gateway.app` sets `readiness.phase`; `access` says who
+    may use what is not open to everyone, `watch` how late the loop is, `stats` what sessions there are."""
 
     def __init__(self, sources: Sources, home: Home, readiness: Readiness) -> None:
         node = sources.node
         settings = node.settings.gateway
         self.readiness = readiness
-        self._watch = LoopWatch()
+        self.watch = LoopWatch()
         self._sources = sources._replace(
             others=(
                 *sources.others,
                 node.checkpoint_seconds,
                 sources.kafka.produce_seconds,
                 sources.kafka.errors,
-                self._watch.seconds,
+                self.watch.seconds,
             )
         )
-        self._collector = SessionStatsCollector(home.states)
-        self._system = SystemPublisher(node, home, sources.hosts, self._collector) if settings.sys_interval_s else None
+        self.stats = SessionStatsCollector(home.states)
+        self._system = SystemPublisher(node, home, sources.hosts, self.stats) if settings.sys_interval_s else None
         self._exposition = Exposition()
         self._publishing: asyncio.Task[None] | None = None
-        admin = AdminApi(node.counts, home, settings.admin_token_file, lambda: not readiness.phase)
+        self.access = AdminAccess(settings.admin_token_file, node.counts)
+        admin = AdminApi(self.access, home, lambda: not readiness.phase)
         self._silent: set[asyncio.BaseProtocol | None] = set()
-        app = web.Application(middlewares=[self._once, admin.guard], client_max_size=1024)
+        self._app = app = web.Application(middlewares=[self._once, admin.guard], client_max_size=1024)
         app.add_routes(
             [
                 web.get("/metrics", self._metrics),
@@ -59,6 +63,10 @@ class Observer:
         )
         self._runner = web.AppRunner(app, access_log=None, handle_signals=False)
         self._server: asyncio.Server | None = None
+
+    def add_routes(self, routes: Sequence[web.RouteDef]) -> None:
+        """Serves these too; call it before `start`."""
+        self._app.add_routes(routes)
 
     async def start(self, host: str, port: int) -> int:
         """Listens and starts monitoring; returns the port. Raises OSError."""
@@ -76,7 +84,7 @@ class Observer:
             return protocol
 
         self._server = await loop.create_server(accept, host, port)
-        self._watch.start()
+        self.watch.start()
         if self._system is not None:
             self._system.begin()
             self._publishing = asyncio.create_task(self._system.run())
@@ -85,7 +93,7 @@ class Observer:
 
     async def stop(self) -> None:
         """Stops what `start` started."""
-        self._watch.stop()
+        self.watch.stop()
         if self._publishing is not None:
             self._publishing.cancel()
             await asyncio.gather(self._publishing, return_exceptions=True)
@@ -116,7 +124,7 @@ class Observer:
             protocol.force_close()
 
     async def _metrics(self, request: web.Request) -> web.Response:
-        families = gather(self._sources, await self._collector.take())
+        families = gather(self._sources, await self.stats.take())
         accept = request.headers.get("Accept", "")
         text, content_type = await asyncio.to_thread(self._exposition.render, families, accept)
         return web.Response(body=text, headers={"Content-Type": content_type})

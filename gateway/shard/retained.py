@@ -1,6 +1,7 @@
 """Retained messages: a fold over the compacted topic `retained` (MQTT 5.0, 3.3.1.3)."""
 
 import asyncio
+import heapq
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Iterable
 
@@ -46,6 +47,15 @@ class RetainedMessages:
     def folded_to(self) -> int:
         """Up to where the topic is taken."""
         return self._folded_to
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of all messages: topics, payloads and properties."""
+        return self._bytes
+
+    def find(self, topic: str) -> Message | None:
+        """The retained message of a topic."""
+        return self._by_topic.get(topic)
 
     def has_capacity(self, topic: str, payload_bytes: int) -> bool:
         """Whether one more may be retained, or `topic` has one that is no smaller; what is on its way counts."""
@@ -171,6 +181,18 @@ class RetainedMessages:
                 message = self._by_topic.get(topic)
                 if message is not None:  # it may have ended meanwhile
                     yield topic_filter, message
+
+    async def listed(self, prefix: str, after: str, most: int) -> list[Message]:
+        """Up to `most` messages whose topics begin with `prefix` and sort after `after`, by topic; others have their
+        turns meanwhile."""
+        best: list[str] = []
+        topics = list(self._by_topic)
+        for start in range(0, len(topics), _AT_ONCE):
+            part = [t for t in topics[start : start + _AT_ONCE] if t > after and t.startswith(prefix)]
+            best = heapq.nsmallest(most, [*best, *part])
+            await asyncio.sleep(0)
+        found = [self._by_topic.get(topic) for topic in best]
+        return [message for message in found if message is not None]  # others have ended meanwhile
 
 
 def _size(message: Message) -> int:

@@ -25,6 +25,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from jobs.ledger.queries import Start, queries, trigger_s
+from jobs.observe.feeds import FeedMetrics
 from jobs.observe.observer import Observer
 from jobs.observe.progress import StatusListener, first_line
 from jobs.observe.routing import RoutesMetrics
@@ -33,6 +34,7 @@ from jobs.runtime.application import hold_checkpoints, run_application
 from jobs.runtime.spark_session import JAVA_OPTIONS, build_session
 from jobs.runtime.storage import storage_settings
 from pipelines import sinks
+from pipelines.feeds.comparison import FeedComparison
 from pipelines.ledger.batch_limiter import BatchLimiter
 from schemas.errors import WaystationError
 from schemas.events import PresenceEvent, RouteEvent, encode
@@ -186,6 +188,7 @@ def run(settings: Settings, part: str, stopped: Event) -> None:
     listen_at = ListenAddress(of.metrics_host, of.metrics_port, "ledger.metrics_host", "ledger.metrics_port")
     observer = Observer(part or PART, listen_at, settings.log, time.time)
     routes_metrics = RoutesMetrics(observer.registry, settings.router.route_lead_s)
+    comparison = FeedComparison(FeedMetrics(observer.registry))
     with resources.as_file(resources.files("conf").joinpath("fairscheduler.xml")) as pools:
         spark = build_session(PART, f"local[{THREADS}]", session_settings(settings, pools))
     sinks.ensure_tables(settings.tables)
@@ -195,7 +198,7 @@ def run(settings: Settings, part: str, stopped: Event) -> None:
     limiter = BatchLimiter(of.batches_at_once)
     supervised = [
         Supervised(spark, name, start, of.restart_backoff_s, listener.failed)
-        for name, start in queries(spark, settings, time.time, routes_metrics.folded, limiter).items()
+        for name, start in queries(spark, settings, time.time, routes_metrics.folded, limiter, comparison).items()
     ]
     observer.watch(spark, {query.name: trigger_s(query.name, settings) for query in supervised})
     started, at, folded, settled = 1, time.monotonic(), -1, False

@@ -8,7 +8,9 @@ import structlog
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
+from jobs.ledger.feeds import FeedCopies
 from pipelines import sinks
+from pipelines.feeds.comparison import FeedComparison
 from pipelines.kafka.broker_topics import KafkaTopics
 from pipelines.kafka.positions import Lost, ReadTopic
 from pipelines.kafka.starting_offsets import resolve
@@ -27,6 +29,7 @@ from pipelines.storage.checkpoints import Checkpoint
 from pipelines.streams import StreamId
 from schemas import tables
 from schemas.settings import DAY_S, Settings
+from schemas.table import Table
 from schemas.topics import Topics
 
 TICKS_A_BATCH = 12
@@ -41,6 +44,7 @@ HISTORY = (
     "message_presence_history",
     "presence",
     "message_presence",
+    "feed_copies",
     "quarantine",
 )
 """The queries whose results nobody waits for."""
@@ -76,10 +80,11 @@ def queries(
     clock: Callable[[], float],
     on_folded: Callable[[int], None] = lambda _as_of_us: None,
     limiter: BatchLimiter | None = None,
+    comparison: FeedComparison | None = None,
 ) -> Mapping[str, Start]:
     """The function that starts each query of the application. Routes first, because routers wait for them. `clock`
     gives seconds since the epoch; `on_folded` gets the time up to which routes are folded, µs since the epoch;
-    `limiter` limits how many write history at the same time."""
+    `limiter` limits how many write history at the same time; `comparison` gets the copies of redundant feeds."""
     topics, of, presence_of = Topics(settings.kafka.prefix), settings.ledger, settings.presence
     partitions = settings.kafka.ingress_partitions
     kafka = Kafka(settings.kafka.bootstrap, settings.kafka.client)
@@ -93,15 +98,16 @@ def queries(
     quarantine, writer = sinks.quarantine_to(kafka, topics.quarantine), KafkaWriter(kafka)
     states = Path(settings.data) / "states"
     broker = KafkaTopics(kafka)
+    feeds = FeedCopies(spark, settings, kafka, quarantine, _say_lost, comparison, limiter)
 
-    def read_anew(name: str, stream: StreamId, table: tables.Table | None = None) -> DataFrame:
+    def read_anew(name: str, stream: StreamId, table: Table | None = None) -> DataFrame:
         """Records for a query that does not record its positions: from the beginning, if it has no checkpoint."""
         topic, checkpoint = broker.read(name), Checkpoint(stream, settings.tables, table.name if table else None)
         return read(topic, resolve(topic, checkpoint, None, _say_lost))
 
     def append(
         name: str,
-        table: tables.Table,
+        table: Table,
         rows_of: Callable[[DataFrame], DataFrame],
         has_copies: bool = False,
         headers: bool = False,
@@ -146,7 +152,7 @@ def queries(
         sink = MessagePresenceSink(kafka, KafkaWriter(kafka), topic, partitions, limits, states)
         return sinks.tell_states(events, stream, settings.tables, sink, presence_of.trigger_s)
 
-    def keep(name: str, table: tables.Table, form: Format, columns_of: Callable[[], list[Column]]) -> StreamingQuery:
+    def keep(name: str, table: Table, form: Format, columns_of: Callable[[], list[Column]]) -> StreamingQuery:
         topic, stream = broker.read(name), StreamId(table.name)
         files, checkpoint = sinks.files_of(stream, settings.tables, table, topic)
         records = read(topic, resolve(topic, checkpoint, files, _say_lost))
@@ -184,6 +190,7 @@ def queries(
             message_presence.state_format(),
             message_presence.columns,
         ),
+        "feed_copies": lambda: feeds.start(trigger_s("feed_copies", settings)),
         "quarantine": lambda: append(topics.quarantine, tables.QUARANTINE, history.quarantine, True),
     }
 

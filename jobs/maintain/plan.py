@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, timedelta
 from typing import NamedTuple
 
+from schemas.feed_tables import FEED_COPIES, FEED_PROGRESS
 from schemas.maintain_settings import MaintainSettings
 from schemas.tables import (
     COMPLETIONS,
@@ -19,6 +20,7 @@ from schemas.tables import (
 
 KEPT_BY = {
     **dict.fromkeys((one.name for one in (MESSAGES, INSTRUCTIONS, OUTCOMES, COMPLETIONS)), "message_days"),
+    **dict.fromkeys((one.name for one in (FEED_COPIES, FEED_PROGRESS)), "message_days"),
     **dict.fromkeys((one.name for one in (PRESENCE_HISTORY, MESSAGE_PRESENCE_HISTORY)), "presence_days"),
     QUARANTINE.name: "quarantine_days",
     QUALITY_RESULTS.name: "quality_days",

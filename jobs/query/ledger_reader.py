@@ -23,11 +23,21 @@ from jobs.query.values import NUMBERS, Value, expression, reader
 from jobs.stack.missing import why_no_tables
 from pipelines.arrow_schemas import arrow_schema
 from schemas.sql import named_blocks
-from schemas.tables import ROUTES, TABLES, Table
+from schemas.table import Table
+from schemas.tables import ROUTES, TABLES
 
 BATCH = 1_000
 """Rows read at a time for printing."""
 QUOTED = re.compile(r"""'[^']*'|"[^"]*"|--[^\n]*""")
+VIEW_OF = re.compile(r"\{(\w+)\}")
+PERCENTILE_OF = re.compile(r"\bpercentile\((\w+), ([0-9.]+)\)")
+PERCENTILES = {
+    "duckdb": r"quantile_cont(\1, \2)",
+    "spark": r"percentile(\1, \2)",
+    "polars": r"quantile_cont(\1, \2)",
+    "datafusion": r"percentile_cont(\2) WITHIN GROUP (ORDER BY \1)",
+}
+"""The value that a share of the values do not exceed, interpolated, in the SQL of each engine."""
 MICROS_OF = re.compile(r"\bmicros\(([^()]+)\)")
 MICROS = {
     "duckdb": r"epoch_us(\1)",
@@ -242,7 +252,12 @@ def installed_views(engine: str = "duckdb") -> dict[str, str]:
     """The views in `jobs/query/views.sql`, in the dialect of `duckdb`, `spark`, `polars` or `datafusion`, the SQL of
     deltalake."""
     views = installed_blocks("jobs.query", "views.sql")
-    return {name: MICROS_OF.sub(MICROS[engine], sql) for name, sql in views.items()}
+    plain = {
+        name: PERCENTILE_OF.sub(PERCENTILES[engine], MICROS_OF.sub(MICROS[engine], sql)) for name, sql in views.items()
+    }
+    return {
+        name: VIEW_OF.sub(lambda view: f"({_without_comments(plain[view[1]])})", sql) for name, sql in plain.items()
+    }
 
 
 def described_views() -> list[View]:
@@ -257,6 +272,10 @@ def described_views() -> list[View]:
         types = [str(kind).lower() for kind in relation.types]
         views.append(View(name, " ".join(lines), list(zip(relation.columns, types, strict=True))))
     return views
+
+
+def _without_comments(sql: str) -> str:
+    return "\n".join(line for line in sql.splitlines() if not _is_comment(line))
 
 
 def _is_comment(line: str) -> bool:

@@ -6,9 +6,12 @@ from typing import NamedTuple
 
 from jobs.errors import ReportError
 from jobs.quality.contents import Contents, Day
+from schemas.feed_tables import FEED_COPIES
 from schemas.tables import COMPLETIONS, INSTRUCTIONS, MESSAGES, OUTCOMES, PRESENCE_HISTORY, QUARANTINE
 
-SHOWN = tuple(t.name for t in (MESSAGES, INSTRUCTIONS, OUTCOMES, COMPLETIONS, PRESENCE_HISTORY, QUARANTINE))
+SHOWN = tuple(
+    t.name for t in (MESSAGES, INSTRUCTIONS, OUTCOMES, COMPLETIONS, PRESENCE_HISTORY, FEED_COPIES, QUARANTINE)
+)
 """The tables whose rows make a date worth a page."""
 
 

@@ -29,7 +29,7 @@ EARLIER_DAYS = 7
 """Number of earlier dates shown for comparison."""
 
 
-TOPICS_VIEW = "topic_traffic"
+VIEWS = ("topic_traffic", "feed_messages", "feed_gaps", "feed_health")
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def read_facts(tables: str, day: date, seen: Day, top: int, memory: Memory) -> F
     until = utc(seen.newest or datetime.combine(day, time.max))
     grid = grid_over(day, utc(seen.oldest or datetime.combine(day, time.min)), until)
     slots = (grid.begin_us, grid.step_us)
-    views = {TOPICS_VIEW: installed_views()[TOPICS_VIEW]}
+    views = {name: sql for name, sql in installed_views().items() if name in VIEWS}
     with closing(LedgerReader(tables, views, Dates(day, day), memory)) as reader:
         of_date = _Asked(reader)
         for name in (
@@ -92,6 +92,10 @@ def read_facts(tables: str, day: date, seen: Day, top: int, memory: Memory) -> F
         for name in ("traffic", "deliveries", "undelivered", "restarts"):
             of_date.ask(name, *slots)
         for name in ("talkers", "topics", "fan_outs", "losses", "flagged", "quarantined", "slowest_clients"):
+            of_date.ask(name, top)
+        for name in ("feed_lags", "feed_missing"):
+            of_date.ask(name, *slots)
+        for name in ("feeds", "feed_lost"):
             of_date.ask(name, top)
         for name in ("totals", "left_out", "outcomes", "latency", "routing", "shards", "stages", "expectations"):
             of_date.ask(name)

@@ -10,18 +10,20 @@ from markupsafe import Markup
 
 from jobs.report.connections import connections
 from jobs.report.facts import Facts
+from jobs.report.feeds import feeds
 from jobs.report.findings import findings, outcomes
 from jobs.report.latency import completion_times, latency
 from jobs.report.parts import Section, bytes_words, plain_number
 from jobs.report.traffic import days, fan_outs, talkers, topics, traffic
 
-SECTIONS = (findings, traffic, latency, completion_times, outcomes, talkers, topics, fan_outs, connections, days)
-"""In the order of the page."""
+SECTIONS = (findings, traffic, latency, completion_times, outcomes, talkers, topics, fan_outs, feeds, connections, days)
+"""In the order of the page; one that has nothing to show on the date gives None."""
 
 
 def page(facts: Facts) -> str:
     """The page; names that clients chose are escaped."""
-    sections: Sequence[Section] = [section(facts) for section in SECTIONS]
+    made = (section(facts) for section in SECTIONS)
+    sections: Sequence[Section] = [section for section in made if section is not None]
     totals = facts.totals
     figures = {
         "messages accepted": plain_number(totals["messages"]),

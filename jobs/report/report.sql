@@ -387,3 +387,33 @@ LEFT JOIN (
     GROUP BY date
 ) USING (date)
 ORDER BY date DESC
+
+-- name: feeds
+-- Redundant feeds by slot. Numbers that a slot lacks at the beginning or the end of the date are on another page.
+SELECT * FROM feed_health ORDER BY feed, slot LIMIT $1
+
+-- name: feed_lags
+-- How far apart the two copies of a message were appended, whichever came first, ms.
+SELECT (epoch_us(appended) - $1) // $2 AS slot,
+       quantile_disc(abs(lag_ms), 0.5) AS p50,
+       quantile_disc(abs(lag_ms), 0.9) AS p90,
+       quantile_disc(abs(lag_ms), 0.99) AS p99
+FROM feed_messages
+WHERE lag_ms IS NOT NULL
+GROUP BY ALL
+ORDER BY slot
+
+-- name: feed_missing
+SELECT (epoch_us(opened) - $1) // $2 AS slot, slot AS feed_slot, sum(numbers)::BIGINT AS numbers
+FROM feed_gaps
+WHERE state = 'open'
+GROUP BY ALL
+ORDER BY slot, feed_slot
+
+-- name: feed_lost
+-- The longest ranges that neither slot has.
+SELECT feed, stream, first_number, last_number, numbers, opened
+FROM feed_gaps
+WHERE slot = 'both' AND state = 'open'
+ORDER BY numbers DESC, opened, stream, first_number
+LIMIT $1

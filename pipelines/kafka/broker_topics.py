@@ -21,6 +21,13 @@ class KafkaTopics:
     def __init__(self, kafka: Kafka) -> None:
         self._admin = AdminClient({"log_level": 2, **kafka.client, "bootstrap.servers": kafka.bootstrap})
 
+    def named(self, prefix: str) -> list[str]:
+        """The names of the topics that begin with `prefix`. Raises TopicUnknown."""
+        try:
+            return sorted(name for name in self._admin.list_topics(timeout=TIMEOUT_S).topics if name.startswith(prefix))
+        except KafkaException as error:
+            raise TopicUnknown(f"topics cannot be listed: {error.args[0].str()}") from error
+
     def read(self, name: str) -> ReadTopic:
         """The current state of the topic. Raises TopicUnknown."""
         try:

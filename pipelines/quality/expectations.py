@@ -5,15 +5,9 @@
 
 from typing import NamedTuple
 
-from schemas.tables import (
-    COMPLETIONS,
-    HISTORY,
-    INSTRUCTIONS,
-    MESSAGES,
-    OUTCOMES,
-    PRESENCE_HISTORY,
-    Table,
-)
+from schemas.feed_tables import FEED_COPIES
+from schemas.table import Table
+from schemas.tables import COMPLETIONS, HISTORY, INSTRUCTIONS, MESSAGES, OUTCOMES, PRESENCE_HISTORY
 
 ROUTING_LATENCY = "routing_latency"
 DELIVERY_LATENCY = "delivery_latency"
@@ -101,6 +95,12 @@ ACROSS = (
         "time_of_message", _TIMES, INSTRUCTIONS, "Instructions and messages agree on when the message was appended"
     ),
     Expectation("time_of_instruction", _TIMES, OUTCOMES, "An instruction is appended before its outcomes"),
+    Expectation(
+        "progress_of_copy",
+        "every copy is counted",
+        FEED_COPIES,
+        "Every copy of a redundant feed is counted in feed_progress",
+    ),
     Expectation("offsets", "no gap in ingress", MESSAGES, "Every offset of ingress is in messages or in quarantine"),
 )
 """Need other rows to decide."""

@@ -232,6 +232,17 @@ FROM found
 GROUP BY date, `partition`, topic, first, last
 HAVING count(DISTINCT `offset`) < last - first + 1
 
+-- name: progress_of_copy
+-- A batch's row in `feed_progress` has the append time of the last of its records, so none is older than its copies.
+SELECT date, 'feed ' || feed || ', stream ' || stream || ', ' || slot || ', from ' || newest || ' on' AS example
+FROM (
+    SELECT c.date, c.feed, c.stream, c.slot, c.newest, p.newest AS counted
+    FROM (SELECT date, feed, stream, slot, max(appended) AS newest FROM {judged_feed_copies} GROUP BY ALL) AS c
+    LEFT JOIN (SELECT feed, stream, slot, max(appended) AS newest FROM {feed_progress} GROUP BY ALL) AS p
+        ON p.feed = c.feed AND p.stream = c.stream AND p.slot = c.slot
+) AS both
+WHERE counted IS NULL OR counted < newest
+
 -- name: routing_latency
 -- Milliseconds of each row; `message_id` names it.
 SELECT date, message_id, unix_millis(appended) - unix_millis(message_appended) AS ms FROM {judged_instructions}

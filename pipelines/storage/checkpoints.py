@@ -64,6 +64,12 @@ class Checkpoint:
         with pa.BufferedOutputStream(stream, len(content) + 1) as file:
             file.write(content)
 
+    def remove(self, name: str) -> None:
+        """Remove a file of the checkpoint, if it is there."""
+        path = f"{self._directory}/{name}"
+        if self._files.get_file_info(path).type is FileType.File:
+            self._files.delete_file(path)
+
     @cached_property
     def _files(self) -> PyFileSystem:
         return PyFileSystem(DeltaStorageHandler(self._tables))

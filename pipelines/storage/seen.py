@@ -22,7 +22,9 @@ LAYOUT = 2
 """Version of the file's layout and of how keys are made. A file of another version is rebuilt from the table."""
 HEARD = "appended"
 BORN = "message_appended"
-"""All copies share it. As the first part of the key, it keeps keys of the same time together in the file."""
+NUMBER = "sequence"
+"""All copies share them. As the first part of the key, either keeps keys of the same time together in the file: a batch
+then touches few of its pages. Of a table whose key has a number, the number is taken."""
 
 DIGEST_BYTES = 12
 LEAST_FORGOTTEN = 1000
@@ -112,11 +114,18 @@ class SeenKeys:
 
 
 def keys_of(rows: pa.Table, key: Sequence[str]) -> list[bytes]:
-    """The key that identifies a row: the append time of its message, if it has one, and a digest of the `key`
-    columns."""
-    born = [ms.to_bytes(6, "big") for ms in _ms(rows[BORN])] if BORN in rows.column_names else [b""] * rows.num_rows
+    """The key that identifies a row: its number or the append time of its message, if it has one, and a digest of the
+    `key` columns."""
     values = zip(*(_plain(rows[name]) for name in key), strict=True)
-    return [ms + _digest(of) for ms, of in zip(born, values, strict=True)]
+    return [first + _digest(of) for first, of in zip(_together(rows, key), values, strict=True)]
+
+
+def _together(rows: pa.Table, key: Sequence[str]) -> list[bytes]:
+    if NUMBER in key:
+        return [number.to_bytes(8, "big") for number in rows[NUMBER].to_pylist()]
+    if BORN in rows.column_names:
+        return [ms.to_bytes(6, "big") for ms in _ms(rows[BORN])]
+    return [b""] * rows.num_rows
 
 
 def _plain(column: pa.ChunkedArray) -> list[Any]:

@@ -28,7 +28,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 from pipelines.kafka import positions
 from pipelines.kafka.positions import ReadTopic
 from pipelines.storage.checkpoints import Checkpoint
-from schemas.tables import Table
+from schemas.table import Table
 
 QUERY_ID = "sql.streaming.queryId"
 """Spark's property of a query's thread that holds the query's id, which is that of its checkpoint, across restarts."""
@@ -130,6 +130,13 @@ class TableFiles:
         """The table's rows in the partitions with these values, as of the last :meth:`has`."""
         (partition,) = self._table.partition_by
         return self._delta.to_pyarrow_dataset().to_table(filter=ds.field(partition).isin(partitions))
+
+    def append(self, rows: pa.Table, query: str, batch_id: int) -> None:
+        """Append rows that were made without Spark, in one commit; nothing if there are none, or the table has the
+        batch."""
+        if rows.num_rows and not self.has(query, batch_id):
+            properties = self._properties(query, batch_id)
+            write_deltalake(self._delta, rows, mode="append", commit_properties=properties)
 
     def replace(self, rows: pa.Table, partitions: Sequence[int], query: str, batch_id: int) -> None:
         """Replace everything in the partitions with these values by `rows`, in one commit."""

@@ -26,8 +26,10 @@ class WrittenLedger(NamedTuple):
 @pytest.fixture(scope="session")
 def written_ledger(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> WrittenLedger:
     """Shard 1 wants `town/alerts`; shard 3 wants `#` for the first ten minutes. Over midnight, so of two dates. A
-    client that stays, and one of which nobody said how its connection ended; a message of the mesh; one record of
-    quarantine; one result of quality."""
+    client that stays, and one of which nobody said how its connection ended; a message of the mesh; six copies of
+    a redundant feed; one record of quarantine; one result of quality."""
+    from feeds.message import Feed, FeedMessage
+    from harness.feed_receivers import ReceivedCopy
     from jobs.quality.judging import Measured
     from jobs.quality.results import Result, ResultsTable, Run
     from pipelines.ledger import history
@@ -52,6 +54,7 @@ def written_ledger(spark: "SparkSession", tmp_path_factory: pytest.TempPathFacto
         encode,
     )
     from schemas.identity import new_message_id
+    from tests.integration.pipelines.feed_ledger import FeedTopic, feed_batch
     from tests.integration.pipelines.streamed import KAFKA, kafka_rows
     from tests.integration.pipelines.told_states import client_state, mesh_state
 
@@ -178,6 +181,16 @@ def written_ledger(spark: "SparkSession", tmp_path_factory: pytest.TempPathFacto
         bad_to = (lambda batch: None) if "quarantined" in rows.columns else None
         running.append(append_to_table(rows, StreamId(table.name), tables, table, 0.1, bad_to))
     eve, carried = client_state("eve", False, us(65)), mesh_state(ids[0], ms(600))
+    of_feed = FeedTopic("radar", 2)
+    copies = [
+        ReceivedCopy(us(at), feed, FeedMessage("source@1", number, 0, number, us(at), feed.name, payload))
+        for feed, number, at, payload in (
+            (Feed.ACTIVE, 1, 0.1, b"a"), (Feed.BACKUP, 1, 0.2, b"a"), (Feed.ACTIVE, 2, 1, b"b"),
+            (Feed.BACKUP, 2, 1.5, b"\xff"), (Feed.BACKUP, 4, 2, b"d"), (Feed.ACTIVE, 5, 3, b""),
+        )
+    ]  # fmt: skip
+    in_feed = [*of_feed.copies(copies), of_feed.passed(Feed.ACTIVE, "source@1", 7, us(8))]
+    feed_batch(spark, directory, of_feed, in_feed)
     states = [
         ("presence-state", eve.client, eve, declared.PRESENCE, client_presence),
         ("message-presence-state", carried.id, carried, declared.MESSAGE_PRESENCE, message_presence),

@@ -53,6 +53,11 @@ class LineParser:
         self._position = 0  # of the line that `_rest` begins
         self._is_skipping = False  # the rest of a line that is too long
 
+    @property
+    def position(self) -> int:
+        """Where the next line begins, in bytes since the input began: what is before it has been reported."""
+        return self._position
+
     def feed(self, data: bytes) -> list[Found]:
         """What the lines that end in `data` contain."""
         found: list[Found] = []
@@ -76,6 +81,15 @@ class LineParser:
                 found.append(Malformed(self._position, "the input ends within a line", stream, number))
             else:
                 self._line(found)
+        self._next_line(0)
+        return found
+
+    def cut(self) -> list[Found]:
+        """The connection was lost: the rest is no line."""
+        found: list[Found] = []
+        if self._rest and not self._is_skipping:
+            stream, number = self._prefix_of_torn()
+            found.append(Malformed(self._position, "the connection ended within a line", stream, number))
         self._next_line(0)
         return found
 

@@ -55,6 +55,11 @@ class MiniSeedParser:
         self._needed = 0  # bytes that `_rest` must have for a look at it to be worthwhile
         self._is_lost = False  # malformed input was reported, and no record has begun since
 
+    @property
+    def position(self) -> int:
+        """Where the next record begins, in bytes since the input began: what is before it has been reported."""
+        return self._position
+
     def feed(self, data: bytes) -> list[Found]:
         """The records that end in `data`."""
         self._rest += data
@@ -79,6 +84,10 @@ class MiniSeedParser:
         self._needed = 0
         self._is_lost = False
         return found
+
+    def cut(self) -> list[Found]:
+        """The connection was lost: as :meth:`end`."""
+        return self.end()
 
     def highest(self) -> dict[str, int]:
         """The highest number of each stream."""

@@ -106,9 +106,21 @@ def application(instance: str, queries: list[str], **changed: str) -> Series:
     return {series: changed.get(series.partition("{")[0], value) for series, value in found.items()}
 
 
+FEED = (
+    ("waystation_feed_lost_numbers", "", steady(5)),
+    ("waystation_feed_differences_total", "", growing(0)),
+    ("waystation_feed_last_append_timestamp_seconds", ',slot="active"', growing(60)),
+    ("waystation_feed_last_append_timestamp_seconds", ',slot="backup"', growing(60)),
+)
+
+
 def ledger(**changed: str) -> Series:
     found = application("ledger:9467", ["routes", "messages", "quarantine"], **changed)
     lead, as_of = "waystation_route_lead_seconds", "waystation_routes_as_of_timestamp_seconds"
+    for name, labels, value in FEED:
+        series = f'{name}{{{SPARK}"ledger:9467",feed="radar"{labels}}}'
+        found[series] = changed.get(name + labels, changed.get(name, value))
+    found |= histogram("waystation_feed_lag_seconds", f'{SPARK}"ledger:9467",feed="radar",later="backup"', 0.1)
     return found | {
         _with(lead, f'{SPARK}"ledger:9467"'): changed.get(lead, steady(25)),
         _with(as_of, f'{SPARK}"ledger:9467"'): changed.get(as_of, growing(60)),
@@ -245,6 +257,22 @@ CASES: dict[str, tuple[Series, set[str]]] = {
     "long batches": (scenario(tables=slow(ledger(), "query_batch", MESSAGES, 20)), {"BatchesLongerThanTrigger"}),
     "much state": (scenario(tables=ledger(waystation_query_state_disk_bytes=steady(6e9))), {"StateLarge"}),
     "quarantine": (scenario(tables=ledger(waystation_query_rows_total=growing(60))), {"QuarantineGrows"}),
+    "numbers are lost": (scenario(tables=ledger(waystation_feed_lost_numbers=growing(1))), {"FeedNumbersLost"}),
+    "copies differ": (scenario(tables=ledger(waystation_feed_differences_total=growing(1))), {"FeedCopiesDiffer"}),
+    "a slot is silent": (
+        scenario(tables=ledger(**{'waystation_feed_last_append_timestamp_seconds,slot="backup"': steady(9)})),
+        {"FeedSlotSilent"},
+    ),
+    "a feed is silent": (
+        scenario(tables=ledger(waystation_feed_last_append_timestamp_seconds=steady(9))),
+        set(),
+    ),
+    "slots are apart": (
+        scenario(
+            tables=slow(ledger(), "feed_lag", f'{SPARK}"ledger:9467",feed="radar",later="backup"', 20),
+        ),
+        {"FeedSlotsApart"},
+    ),
     "a full heap": (scenario(tables=ledger(waystation_jvm_heap_used_bytes=steady(9e8))), {"HeapNearlyFull"}),
     "much garbage": (scenario(tables=ledger(waystation_jvm_gc_seconds_total=growing(20))), {"GarbageCollectionLong"}),
 }

@@ -36,6 +36,7 @@ class ObservedGateway(Gateway):
     def __init__(self, directory: Path, bootstrap: str, prefix: str) -> None:
         super().__init__(directory, bootstrap, prefix)
         self.environ |= {"WAYSTATION_LOG__LEVEL": "debug", "WAYSTATION_GATEWAY__SYS_INTERVAL_S": "0.5"}
+        self.environ |= {"WAYSTATION_ROUTER__METRICS_PORT": "0"}  # no router of another stack on this machine
 
 
 @pytest.fixture
@@ -96,6 +97,26 @@ def samples(address: str) -> dict[str, float]:
     with urlopen(f"http://{address}/metrics") as answer:
         text = answer.read().decode()
     return {s.name: s.value for family in text_string_to_metric_families(text) for s in family.samples if not s.labels}
+
+
+def test_the_console_shows_the_process(gateway: ObservedGateway) -> None:
+    """Its clients, its own heartbeat among those of all gateways, and that no router answers here."""
+    alice = client("alice <b>", gateway.port)
+    base = "http://" + gateway.addresses["metrics"] + "/console"
+
+    def page(path: str) -> str:
+        with urlopen(base + path) as answer:
+            return str(answer.read().decode())
+
+    try:
+        assert wait_until(lambda: "alice &lt;b&gt;" in page("/clients"), PATIENCE_S)
+        assert wait_until(lambda: '(this one)</bdi></td><td class="good">up</td>' in page(""), PATIENCE_S)
+        assert '<b class="good">Ready</b>' in page("")
+        assert page("/shards").count("<bdi>gateway-1</bdi></td>") == process_settings({}).kafka.shards
+        assert "No answer: " in page("/applications")
+    finally:
+        alice.disconnect()
+        alice.loop_stop()
 
 
 def test_sessions_are_listed_looked_at_and_ended(gateway: ObservedGateway, run: Callable[..., Any]) -> None:

@@ -40,6 +40,7 @@ class Tab:
     def open(self, url: str) -> None:
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
+        self._loaded = False
         self.call("Page.navigate", url=url)
         while not self._loaded:
             self._receive()
@@ -71,9 +72,9 @@ class Tab:
 
 
 @contextmanager
-def tab(profile: Path) -> Iterator[Tab]:
-    """The tab of a browser of its own, which keeps its profile in a directory."""
-    command = [chromium(), *OPTIONS, "--remote-debugging-port=0", f"--user-data-dir={profile}", "about:blank"]
+def tab(profile: Path, *more: str) -> Iterator[Tab]:
+    """The tab of a browser of its own, which keeps its profile in a directory; `more` options override the others."""
+    command = [chromium(), *OPTIONS, *more, "--remote-debugging-port=0", f"--user-data-dir={profile}", "about:blank"]
     ready = profile / "DevToolsActivePort"
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as browser:
         try:

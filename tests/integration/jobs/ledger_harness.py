@@ -20,7 +20,12 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
+from feeds.message import FEEDS, FeedMessage
+from feeds.message import encode as encode_copy
+from feeds.passed import PassedRecord
+from feeds.passed import encode as encode_passed
 from jobs.ledger.queries import queries
+from jobs.stack.topics import admin_client, create_topics
 from pipelines.sinks import ensure_tables
 from schemas.envelope import Headers, Instruction, Meta, ingress_headers
 from schemas.events import (
@@ -38,13 +43,13 @@ from schemas.identity import derived_message_id
 from schemas.settings import Settings, process_settings
 from schemas.states import Attachment, MessagePresenceState, PresenceState
 from schemas.tables import FAR_FUTURE
-from schemas.topics import Topics
+from schemas.topics import Topic, Topics
 from tests.conftest import LocalBroker
 
 QUERIES = (
     "routes", "completion", "presence_state", "message_presence_state", "messages", "instructions", "outcomes",
     "completions", "presence_history", "routes_history", "message_presence_history", "presence", "message_presence",
-    "quarantine",
+    "feed_copies", "quarantine",
 )  # fmt: skip
 """In an order in which each comes after those that write what it reads."""
 
@@ -52,6 +57,7 @@ AT_ONCE = 4
 """Queries that run at a time: those that rest would look for records all the while."""
 
 TICKS = 12
+FEED_STREAM = "radar@3"
 FAR_FUTURE_US = int(FAR_FUTURE.timestamp()) * 1_000_000
 SENT_MS = 1_700_000_000_000
 """When all was done, by the clocks of those who did it: years before it was appended."""
@@ -77,6 +83,8 @@ class LedgerHarness:
 
     def __init__(self, spark: SparkSession, broker: LocalBroker, prefix: str, data: Path) -> None:
         self.topics: Topics = broker.topics(prefix)
+        self._broker = broker
+        self.make_feed(0)
         self.rounds = 0
         self.clock_s = 0.0
         self.bad: list[Place] = []
@@ -133,7 +141,7 @@ class LedgerHarness:
         """The records of the next round, a bad one of a later version on each topic among them."""
         n = self.rounds
         self.rounds += 1
-        for say in (self._messages, self._progress, self._presence, self._routes, self._mesh, self._told):
+        for say in (self._messages, self._progress, self._presence, self._routes, self._mesh, self._feeds, self._told):
             say(n)
         self._later_versions(n)
         self.flush()
@@ -216,6 +224,25 @@ class LedgerHarness:
         for event in (tries, *([brings] if n else [])):
             self.say(self.topics.message_presence, event.id, event, partition=0)
 
+    def make_feed(self, n: int | str) -> None:
+        """The topic of feed n, if it is not there."""
+        topic = Topic(self.topics.feed(str(n)), 2, {"message.timestamp.type": "LogAppendTime"})
+        create_topics(admin_client(self._broker.bootstrap, {}), [topic])
+
+    def _feeds(self, n: int) -> None:
+        """Number n of feed n, from both adapters, and again that of the round before, after an adapter's restart; and a
+        feed's word that it has passed the number."""
+        self.make_feed(n + 1)
+        for number in range(max(0, n - 1), n + 1):
+            for feed in FEEDS:
+                copy = FeedMessage(FEED_STREAM, number, 0, number, SENT_MS * 1000, feed.name, b"%d" % number)
+                key, headers, value = encode_copy(copy)
+                self.say(self.topics.feed(str(number)), key, value, headers=headers, partition=int(feed))
+        key, headers, _ = encode_passed(PassedRecord(FEED_STREAM, n + 9, n, SENT_MS * 1000, "BACKUP"))
+        self.say(self.topics.feed(str(n)), key, None, headers=headers, partition=1)
+        later = [("feed", b"2;1;0;1;1;a")]
+        self.say_bad(self.topics.feed(str(n)), FEED_STREAM, b"x", headers=later, partition=0)
+
     def _told(self, n: int) -> None:
         """What other queries write, for those that read it: each has something new in each round."""
         attachment = Attachment(
@@ -290,6 +317,10 @@ class LedgerHarness:
                     *((name, "pending") for name in told_of),
                 ]
             ),
+            "feed_copies": (
+                Counter((str(n), n, slot) for n in rounds for slot in ("active", "backup")),
+                [(2 * self.rounds, 2 * self.rounds - 2, sum(n + 9 for n in rounds))],
+            ),
             "quarantine": Counter([*self.bad, *(Place("elsewhere", 0, n) for n in rounds)]),
         }
 
@@ -327,6 +358,10 @@ class LedgerHarness:
             },
             "message_presence_history": Counter(self.rows("SELECT message_id, event FROM message_presence_history")),
             "message_presence": Counter(self.rows("SELECT message_id, state FROM message_presence")),
+            "feed_copies": (
+                Counter(self.rows("SELECT feed, sequence, slot FROM feed_copies")),
+                self.rows("SELECT sum(copies), sum(duplicates), sum(passed) FROM feed_progress"),
+            ),
             "quarantine": Counter(
                 Place(*row) for row in self.rows('SELECT topic, "partition", "offset" FROM quarantine')
             ),

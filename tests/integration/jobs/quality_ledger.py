@@ -139,6 +139,17 @@ class Ledger:
         )
         said = {"message_id": "m", "event": "attempting", "agent": "a", "at": noon, "partition": 0, "offset": self._ids}
         rows["message_presence_history"].append(stamped(noon, **said))
+        of_feed = {
+            "feed": "f",
+            "stream": f"s{self._ids}@0",
+            "slot": "active",
+            "adapter": "a",
+            "partition": 0,
+            "offset": 7,
+        }
+        content = {"name": "s", "epoch": 0, "sequence": 1, "part": 0, "message_sequence": 1, "crc32": 0}
+        rows["feed_copies"].append(stamped(noon, **of_feed, **content, payload_bytes=0))
+        rows["feed_progress"].append(stamped(noon + SECOND, **of_feed, copies=1, duplicates=0, highest=1))
         waiting = [row for row in self.rows.get("instructions", []) if row["message_id"] == self._waiting]
         for row in waiting:
             at, done = row["message_appended"], noon - 3600 * SECOND
@@ -179,7 +190,7 @@ SHAPES: list[Shape] = [
 ]
 TABLES = (
     *("messages", "instructions", "outcomes", "completions", "presence_history", "routes_history"),
-    *("message_presence_history", "quarantine"),
+    *("message_presence_history", "feed_copies", "feed_progress", "quarantine"),
 )
 
 
@@ -257,6 +268,8 @@ NULLS = {
     "presence_history": "event",
     "routes_history": "op",
     "message_presence_history": "agent",
+    "feed_copies": "adapter",
+    "feed_progress": "adapter",
     "quarantine": "reason",
 }
 
@@ -286,6 +299,7 @@ FAULTS: list[dict[str, Fault]] = [
     {"outcome_of_completion": remove("outcomes", 3)},
     {"time_of_message": change("instructions", -1, message_appended=later("message_appended", -SECOND))},
     {"time_of_instruction": change("instructions", 0, appended=later("appended", 9 * SECOND))},
+    {"progress_of_copy": change("feed_progress", 0, slot="backup")},
     {"offsets": change("messages", 0, partition=5)},  # it has no instructions, which would be of another place
 ]
 """Faults by the name of the expectation that finds each; those of an element are made on the same day."""

@@ -46,6 +46,7 @@ class Kills:
             (TableFiles, "write"),
             (TableFiles, "keep"),
             (TableFiles, "commit"),
+            (TableFiles, "append"),
             (KafkaWriter, "write"),
             (RoutesTable, "write"),
         ):

@@ -77,3 +77,33 @@ def test_records_that_retention_took_are_named_and_then_passed_over(harness: Led
     found = harness.found()[QUERY]
     assert max(found.values()) == 1
     assert found - before == Counter(["1.1"]), "of partition 1; the last of partition 0 is a bad record"
+
+
+def test_a_feed_that_is_deleted_or_made_again_does_not_stop_the_others(
+    harness: LedgerHarness, admin: AdminClient
+) -> None:
+    """S5: what remained unread of it is lost, and the ledger says so; a new feed of its name is read from its
+    beginning."""
+    assert harness.run(["feed_copies"]) == {}
+    gone, again = harness.topics.feed("0"), harness.topics.feed("1")
+    for topic in (gone, again):
+        admin.delete_topics([topic])[topic].result()
+        wait_for(lambda topic=topic: topic not in admin.list_topics().topics, "the topic is gone")
+    copies = "SELECT feed, sequence, slot FROM feed_copies WHERE sequence = 7"
+    copy = [("feed", b"1;7;0;1;1;north")]
+    harness.make_feed(1)
+    for topic, partition in ((again, 0), (harness.topics.feed("new"), 1)):
+        harness.make_feed("new")
+        harness.say(topic, "radar@3", b"x", headers=copy, partition=partition)
+    harness.flush()
+    with capture_logs() as lines:
+        assert harness.run(["feed_copies"]) == {}
+    said = {line["topic"]: line["event"] for line in lines if line["event"].startswith("the topic of a feed")}
+    assert said == {
+        gone: "the topic of a feed was deleted",
+        again: "the topic of a feed was deleted and created again: reading the new one",
+    }
+    assert sorted(harness.rows(copies)) == [("1", 7, "active"), ("new", 7, "backup")]
+    assert sorted(harness.rows("SELECT feed, slot FROM feed_copies WHERE sequence = 0")) == [
+        ("0", "active"), ("0", "backup"),
+    ]  # fmt: skip

@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from jobs.query.ledger_reader import LedgerReader, installed_views
+from pipelines.feeds.copies import copies, with_slots
 from pipelines.ledger import history
 from pipelines.presence import message_presence
 from pipelines.routing import routes
@@ -24,9 +25,11 @@ from schemas.events import (
     RouteEvent,
     encode,
 )
+from schemas.feed_tables import FEED_PROGRESS
 from schemas.tables import QUALITY_RESULTS, TABLES
 from tests.integration.pipelines.ledger_records import AT_MS, ID, META, egress, headers
 from tests.integration.pipelines.streamed import appended_once
+from tests.unit.jobs.ledger_tables import append
 
 DAY_MS = 86_400_000
 Record = tuple[Any, ...]
@@ -35,6 +38,10 @@ VIEW_KEYS = {
     "delivery_latency": ("message_id", "message_appended", "scope", "number", "client", "outcome"),
     "session_history": ("client", "gateway", "epoch"),
     "topic_traffic": ("date", "hour", "level_1", "level_2"),
+    "feed_messages": ("feed", "stream", "sequence", "part"),
+    "feed_differences": ("feed", "stream", "sequence", "part"),
+    "feed_gaps": ("feed", "stream", "slot", "first_number", "state"),
+    "feed_health": ("feed", "slot"),
 }
 """As docs/analysts.md has them; `message_journey` has none."""
 
@@ -129,6 +136,16 @@ INPUTS: dict[str, tuple[Callable[[DataFrame], DataFrame], list[Record], int, boo
         ],
         4, False,
     ),
+    "feed_copies": (
+        lambda rows: with_slots(copies(rows, "feed."), {"feed.a": 2, "feed.b": 2}).drop("topic", "kind", "half"),
+        [
+            record(f"feed.{feed}", b"x", n, at_ms, key=stream, partition=slot,
+                   headers=[("feed", b"1;%d;%d;%d;7;adapter" % (number, part, n))])
+            for feed in "ab" for stream in (b"s@0", b"s@1") for slot in (0, 1)
+            for n, (number, part, at_ms) in enumerate(((1, 0, AT_MS), (1, 1, AT_MS), (2, 0, AT_MS), (1, 0, AT_MS + 9)))
+        ],
+        24, True,
+    ),
     "quarantine": (
         history.quarantine,
         [
@@ -147,7 +164,7 @@ KEPT_BY_KEY = {"routes", "presence", "message_presence"}
 
 
 def test_every_table_is_tried() -> None:
-    assert INPUTS.keys() | KEPT_BY_KEY | {QUALITY_RESULTS.name} == TABLES.keys()
+    assert INPUTS.keys() | KEPT_BY_KEY | {QUALITY_RESULTS.name, FEED_PROGRESS.name} == TABLES.keys()
     assert VIEW_KEYS.keys() | {"message_journey"} == installed_views().keys()
 
 
@@ -169,16 +186,22 @@ def test_no_two_rows_have_the_same_key(spark: SparkSession, tmp_path: Path, name
 
 def test_the_keys_of_views_hold_as_well(spark: SparkSession, tmp_path: Path) -> None:
     """Over the hostile rows of all tables together, and a message that was sent again with the same id."""
-    for name in ("messages", "outcomes", "presence_history", "instructions", "completions"):
+    for name in ("messages", "outcomes", "presence_history", "instructions", "completions", "feed_copies"):
         transform, records, _, _ = INPUTS[name]
         if name == "messages":
             records = [record("ingress", b"x", n, AT_MS - 5 * n, key=b"a/b", headers=headers(META)) for n in (0, 1)]
         appended_once(spark, tmp_path / name, [records], transform, TABLES[name])
         (tmp_path / "all").mkdir(exist_ok=True)
         (tmp_path / name / "tables" / name).rename(tmp_path / "all" / name)
+    progress = [
+        {"feed": feed, "slot": slot, "stream": "s@0", "copies": 1, "duplicates": 0, "passed": 9, "offset": offset}
+        for feed in "ab" for slot in ("active", "backup") for offset in (1, 2)
+    ]  # fmt: skip
+    append(str(tmp_path / "all"), "feed_progress", progress)
     for name, key in VIEW_KEYS.items():
         assert doubles(str(tmp_path / "all"), name, key) == []
-        assert LedgerReader(str(tmp_path / "all")).query(f"SELECT * FROM {name} LIMIT 1").rows
+        rows = LedgerReader(str(tmp_path / "all")).query(f"SELECT * FROM {name} LIMIT 1").rows
+        assert rows or name == "feed_differences"
 
 
 def test_no_column_of_a_key_is_idle() -> None:

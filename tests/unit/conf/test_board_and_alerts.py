@@ -5,10 +5,13 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
+from jobs.observe.feeds import FeedMetrics
 from jobs.observe.routing import RouterMetrics, RoutesMetrics
+from pipelines.feeds.comparison import Pairs, SlotState
 from tests.unit.gateway.observe.observed import observed, run_real
 from tests.unit.jobs.observe.jvm import FakeJvm
 from tests.unit.jobs.observe.recorded import measured, observer, recorded, samples
@@ -63,6 +66,10 @@ def names_of_spark() -> set[str]:
     with observer() as this:
         RouterMetrics(this.registry).expect("active")
         RoutesMetrics(this.registry, 25.0).folded(1)
+        feeds = FeedMetrics(this.registry)
+        feeds.brought("radar", "active", 1, 1)
+        feeds.paired(Pairs("radar", np.array([0.1, -0.1]), 1))
+        feeds.states([SlotState("radar", "active", 1, 1.0)], {"radar": 1})
         jvm = FakeJvm()
         this.watch(jvm.session, {"outcomes": 10.0})
         this.look(0.0)

@@ -70,9 +70,9 @@ class ServerSession:
         self._in_flight.clear()
         self._released.clear()
 
-    def deliver(self, topic: str, payload: bytes, qos: int) -> None:
+    def deliver(self, topic: str, payload: bytes, qos: int, properties: Properties | None = None) -> None:
         """A message for the client."""
-        self._queue.append(Publish(topic, payload, qos))
+        self._queue.append(Publish(topic, payload, qos, properties=properties))
         self._pump()
 
     def receive(self, data: bytes, now: float) -> None:

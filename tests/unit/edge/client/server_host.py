@@ -48,9 +48,9 @@ class ServerHost:
         if self._writer is not None:
             self._writer.transport.abort()
 
-    def deliver(self, topic: str, payload: bytes, qos: int) -> None:
+    def deliver(self, topic: str, payload: bytes, qos: int, properties: Properties | None = None) -> None:
         """A message for the client, now or when it connects."""
-        self.session.deliver(topic, payload, qos)
+        self.session.deliver(topic, payload, qos, properties)
         self._flush()
 
     def _flush(self) -> None:

@@ -11,6 +11,7 @@ import aiohttp
 import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
+from gateway.console.opening import open_console
 from gateway.feeds.table import FeedTable
 from gateway.host.host_server import HostServer
 from gateway.host.tcp import MqttTcpProtocol
@@ -69,6 +70,8 @@ class Observed:
             harness.node, harness.home, self.hosts, lambda: harness.bus.in_flight, self.kafka, "1.2.3", others
         )
         self.observer = Observer(sources, harness.home, self.readiness)
+        has_console = harness.settings().gateway.console.enabled
+        self.sampler = open_console(sources, self.observer, self.members, self.feeds) if has_console else None
         self.http: aiohttp.ClientSession
         self.url = ""
         self.mqtt_port = 0
@@ -111,6 +114,8 @@ async def _observed(directory: Path, gateway: dict[str, Any]) -> AsyncIterator[O
     await harness.start()
     this = Observed(harness)
     port = await this.observer.start(HOST, 0)
+    if this.sampler is not None:
+        this.sampler.start()
     this.readiness.phase = ""
     tcp = await asyncio.get_running_loop().create_server(lambda: MqttTcpProtocol(this.hosts), HOST, 0)
     this.url, this.mqtt_port = f"http://{HOST}:{port}", tcp.sockets[0].getsockname()[1]
@@ -120,6 +125,8 @@ async def _observed(directory: Path, gateway: dict[str, Any]) -> AsyncIterator[O
     finally:
         tcp.close()
         await this.hosts.stop()
+        if this.sampler is not None:
+            this.sampler.stop()
         await this.observer.stop()
         await harness.stop()
         await asyncio.sleep(0)  # sockets close

@@ -6,8 +6,12 @@ from pathlib import Path
 
 import pytest
 
-JOBS = Path(__file__).parents[4] / "jobs"
-STYLES = {"quality": JOBS / "quality" / "quality_page.css", "report": JOBS / "report" / "page.css"}
+ROOT = Path(__file__).parents[4]
+STYLES = {
+    "console": ROOT / "gateway" / "console" / "console.css",
+    "quality": ROOT / "jobs" / "quality" / "quality_page.css",
+    "report": ROOT / "jobs" / "report" / "page.css",
+}
 TEXT = ("ink", "faint", "good", "bad", "link")
 COLOR = r"--([\w-]+): (#[0-9a-f]{6});"
 

@@ -1,0 +1,74 @@
+"""What one adapter remembers of administrative messages, and what it is told besides (S4). Pure."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from feeds.registry_records import (
+    AdministrativeRequest,
+    AdministrativeResult,
+    AnnouncementRecord,
+    AnswerRecord,
+    RegistryKey,
+    RegistryRecord,
+    Slot,
+)
+from feeds.synchronise import Announcement, Schedule, Verdict
+
+Write = tuple[RegistryKey, RegistryRecord | None]
+
+
+class View(NamedTuple):
+    """What the adapter knows besides. `is_acting`: it takes requests; `slot_of`: where an adapter writes, None if that
+    is not known; `is_other_held`: an adapter that is alive writes to the other slot; `lead`: by source stream, how many
+    messages ahead to announce; `other_last`: how far the other slot is; `has_ended`: the source brings no more."""
+
+    slot: Slot
+    is_acting: bool
+    is_other_held: bool
+    slot_of: Callable[[str], Slot | None]
+    lead: Callable[[str], int]
+    other_last: Mapping[str, int]
+    has_ended: bool = False
+
+
+class Steps(NamedTuple):
+    """What to do: records for the topic `feeds`, and messages whose number has passed already, to be sent now."""
+
+    writes: list[Write]
+    overdue: list[Announcement]
+
+
+@dataclass(slots=True)
+class Item:
+    """One request, by its id. `asked` is the attempt that was announced last, `answering` the one that was answered
+    last, whether read back or not; `refused_at`: it was refused before its number was reached."""
+
+    request: AdministrativeRequest | None = None
+    announcement: AnnouncementRecord | None = None
+    answer: AnswerRecord | None = None
+    result: AdministrativeResult | None = None
+    result_at: float | None = None
+    asked: int = -1
+    answering: int = -1
+    is_scheduled: bool = False
+    sent: int = -1  # the attempt that was sent
+    sent_at: float = 0.0
+    is_ending: bool = False  # a result was written
+    is_removed: bool = False  # its records were
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """The backup's, on the present attempt."""
+        found = self.announcement
+        if found is None or self.answer is None or self.answer.attempt != found.attempt:
+            return None
+        return Verdict(self.answer.verdict)
+
+
+@dataclass
+class Streams:
+    """Which messages wait for their number, by source stream."""
+
+    last: Mapping[str, int] = field(default_factory=dict)
+    schedules: dict[str, Schedule] = field(default_factory=dict)

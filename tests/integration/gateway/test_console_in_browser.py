@@ -1,0 +1,127 @@
+"""The console in a real browser: light and dark, kept up to date, by keyboard and form, with hostile names; without
+JavaScript too."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from mqtt.packets import Publish, Subscribe, Subscription
+from tests.integration.jobs.browser import Tab, tab
+from tests.unit.gateway.host.test_host_connection import Wire, connect
+from tests.unit.gateway.observe.observed import Observed, observed, run_real
+from tests.unit.gateway.shard.home_harness import turn
+from tests.waiting import wait_for
+
+ONLY_HERE = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
+HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
+TOKEN = "0123456789abcdef-not-a-real-one"
+PATIENCE_S = 30.0
+TEXT = "document.body?.innerText ?? ''"
+"""Of a page that may be about to be replaced by another."""
+GROUND = "getComputedStyle(document.body).backgroundColor"
+
+
+@asynccontextmanager
+async def busy(directory: Path, **gateway: Any) -> AsyncIterator[Observed]:
+    """A gateway with a client whose every name is hostile, and its retained message."""
+    async with observed(directory, **gateway) as here:
+        wire = Wire(here.hosts).send(connect(HOSTILE), Subscribe(1, [Subscription(f"{HOSTILE}/#", 1)]))
+        await turn()
+        wire.send(Publish(HOSTILE, HOSTILE.encode(), 1, packet_id=1, retain=True))
+        await turn()
+        yield here
+
+
+def in_browser(directory: Path, look: Callable[[Tab, str, Callable[[str], None]], None], **gateway: Any) -> None:
+    """Runs `look` with a tab, the console's address, and a function that connects one more client."""
+
+    async def scenario() -> None:
+        async with busy(directory / "home", **gateway) as here:
+            loop = asyncio.get_running_loop()
+
+            def arrive(client: str) -> None:
+                loop.call_soon_threadsafe(lambda: Wire(here.hosts).send(connect(client)))
+
+            def run() -> None:
+                with tab(directory / "profile", ONLY_HERE) as one:
+                    look(one, here.url, arrive)
+
+            await asyncio.to_thread(run)
+
+    run_real(scenario())
+
+
+@pytest.mark.timeout(180)
+def test_pages_in_light_and_dark_with_hostile_names(tmp_path: Path) -> None:
+    """Nothing is loaded from elsewhere, nothing that a client has written runs, and nothing breaks the policy."""
+
+    def look(one: Tab, url: str, _: Callable[[str], None]) -> None:
+        paths = ["/console", "/console/shards", "/console/clients", "/console/queues", "/console/topics"]
+        paths += [
+            "/console/refusals",
+            f"/console/client?client={quote(HOSTILE)}",
+            f"/console/topic?topic={quote(HOSTILE)}",
+        ]
+        for path in paths:
+            one.open(url + path)
+            assert one.run("document.images.length") == 0
+            assert one.run("document.title") != "owned"
+            assert "Ready" in one.run("document.querySelector('.banner').innerText")
+            assert one.run("document.scripts.length") == 1
+            if "=" in path:
+                assert "<img src=x onerror=" in one.run("document.querySelector('h1').innerText")
+        grounds = set()
+        for scheme in ("light", "dark"):
+            one.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+            grounds.add(one.run(GROUND))
+        assert grounds == {"rgb(255, 255, 255)", "rgb(13, 17, 23)"}
+        assert [request for request in one.requests if not request.startswith(f"{url}/console")] == []
+        assert one.complaints == []
+
+    in_browser(tmp_path, look)
+
+
+@pytest.mark.timeout(180)
+def test_a_page_follows_what_happens(tmp_path: Path) -> None:
+    """A client that comes appears without a click, and what the operator types meanwhile stays; so does the focus."""
+
+    def look(one: Tab, url: str, arrive: Callable[[str], None]) -> None:
+        one.open(f"{url}/console/clients")
+        one.run("document.querySelector('input').value = 'late'")
+        one.run("document.querySelector('td a').focus()")
+        assert "late-comer" not in one.run("document.body.innerText")
+        arrive("late-comer")
+        wait_for(
+            lambda: "late-comer" in one.run("document.querySelector('#live').innerText"), "it is shown", PATIENCE_S
+        )
+        assert one.run("document.querySelector('#live-state').innerText") == "live"
+        assert one.run("document.querySelector('input').value") == "late"
+        assert one.run("document.activeElement.getAttribute('href')").startswith("/console/client?client=")
+        one.run("document.querySelector('form').requestSubmit()")
+        wait_for(lambda: "1 of 1 sessions" in one.run(TEXT), "they are searched", PATIENCE_S)
+        assert one.complaints == []
+
+    in_browser(tmp_path, look)
+
+
+@pytest.mark.timeout(180)
+def test_a_client_is_disconnected_by_a_click(tmp_path: Path) -> None:
+    """With the token, which the browser sends as Basic credentials; without JavaScript."""
+
+    def look(one: Tab, url: str, arrive: Callable[[str], None]) -> None:
+        arrive("c")
+        one.call("Emulation.setScriptExecutionDisabled", value=True)
+        one.open(f"{url.replace('//', f'//operator:{TOKEN}@')}/console/client?client=c")
+        assert "connected" in one.run("document.querySelector('table').innerText")
+        one.run("document.querySelector('form.action button').click()")
+        wait_for(lambda: "The client was disconnected" in one.run(TEXT), "it is", PATIENCE_S)
+        assert "offline" in one.run("document.querySelector('table').innerText")
+
+    token = tmp_path / "token"
+    token.write_text(TOKEN)
+    in_browser(tmp_path, look, admin_token_file=str(token))

@@ -1,0 +1,48 @@
+"""What neither slot has brought, batch by batch, is what a set of numbers says (S5)."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.feeds.missing_numbers import MissingNumbers
+
+SLOTS = ("active", "backup")
+BATCHES = st.lists(
+    st.tuples(
+        st.sampled_from(SLOTS), st.lists(st.integers(0, 40), max_size=12), st.none() | st.integers(0, 50)
+    ),
+    max_size=12,
+)  # fmt: skip
+
+
+@given(BATCHES)
+def test_it_is_what_a_set_says(batches: list[tuple[str, list[int], int | None]]) -> None:
+    """From the lowest number of the first batch on; a batch's mark comes behind its copies."""
+    missing, got, reached, base, top = MissingNumbers(1000), set[int](), dict[str, int](), None, -1
+    for slot, numbers, mark in batches:
+        missing.take(np.array(numbers, np.int64))
+        got.update(numbers)
+        if base is None and numbers:
+            base, top = min(numbers), max(numbers)
+        top = max([top, *numbers])
+        for passed in (max(numbers, default=None), mark):
+            if passed is not None:
+                missing.passed(slot, passed)
+                reached[slot] = max(passed, reached.get(slot, passed))
+                top = max(top, passed) if base is not None else top
+        ends = {of: min(reached.get(one, -1) for one in of) for of in (SLOTS, SLOTS[:1])}
+        for of, end in ends.items():
+            lost = [n for n in range(base if base is not None else top + 1, top + 1) if n not in got and n <= end]
+            assert missing.lost(of) == len(lost)
+        for one in SLOTS:
+            wanted = max(0, top - reached[one]) if base is not None and one in reached else 0
+            assert missing.behind(one) == wanted
+
+
+def test_only_so_many_ranges_are_remembered_however_far_numbers_are_apart() -> None:
+    missing = MissingNumbers(3)
+    for number in range(0, 100, 10):
+        missing.take(np.array([number], np.int64))
+    missing.take(np.array([2**62], np.int64))
+    missing.passed("active", 2**62)
+    assert missing.lost(["active"]) == 9 + 9 + 2**62 - 91
