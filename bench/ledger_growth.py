@@ -35,7 +35,8 @@ from pipelines.storage.table_files import TableFiles
 from pipelines.streams import StreamId
 from schemas.events import ProgressEvent, encode
 from schemas.settings import DAY_S, process_settings
-from schemas.tables import COMPLETIONS, INSTRUCTIONS, MESSAGES, OUTCOMES, Table
+from schemas.table import Table
+from schemas.tables import COMPLETIONS, INSTRUCTIONS, MESSAGES, OUTCOMES
 from schemas.topics import DAY_MS, Topics
 
 PARTITIONS, SHARDS = 2, 4

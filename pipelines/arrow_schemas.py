@@ -4,7 +4,7 @@ import re
 
 import pyarrow as pa
 
-from schemas.tables import Table
+from schemas.table import Table
 
 _PRIMITIVES = {
     "string": pa.string(),

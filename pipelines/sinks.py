@@ -26,7 +26,8 @@ from pipelines.storage.seen import SeenKeys
 from pipelines.storage.table_files import TableFiles, query_id, until_committed
 from pipelines.streams import StreamId
 from schemas.identity import CATCH_ALL
-from schemas.tables import ROUTES, TABLES, Table
+from schemas.table import Table
+from schemas.tables import ROUTES, TABLES
 
 LARGEST_RECORD_BYTES = 32 * 1024 * 1024
 FULLEST_BATCH_BYTES = 256 * 1024

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from pipelines.records import Format, parsed
 from schemas.errors import SettingsError
-from schemas.tables import Table
+from schemas.table import Table
 
 _JAVA_NAMES = {"sasl.mechanisms": "sasl.mechanism"}
 """Settings that librdkafka and the Java client spell differently; all others are the same."""

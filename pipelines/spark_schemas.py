@@ -7,7 +7,7 @@ import msgspec
 from pyspark.sql import types as T
 
 from schemas.events import Event
-from schemas.tables import Table
+from schemas.table import Table
 
 _PRIMITIVES: dict[type, T.DataType] = {
     str: T.StringType(),

@@ -45,6 +45,7 @@ class Topics:
         self.message_presence_state = prefix + "message-presence-state"
         self.mesh_certificates = prefix + "mesh-certificates"
         self.members = prefix + "members"
+        self.leases = prefix + "leases"
         self.feeds = prefix + "feeds"
         self.quarantine = prefix + "quarantine"
 
@@ -89,6 +90,10 @@ class Topics:
         # them when they start. The segments are as small as brokers allow.
         heartbeats = {"segment.ms": str(5 * 60 * 1000), "segment.bytes": str(1 << 20)}
         yield Topic(self.members, 1, compacted | heartbeats)
+        # Who has read a claim reads what superseded it before compaction can remove either. A tombstone outlives every
+        # reader that began before it.
+        leases = {"min.compaction.lag.ms": str(10 * 60 * 1000), "delete.retention.ms": str(DAY_MS)}
+        yield Topic(self.leases, 1, compacted | leases)
         yield Topic(self.feeds, 1, compacted | heartbeats)
         for name in feeds:
             yield Topic(self.feed(name), feed_partitions, kept)

@@ -1,7 +1,7 @@
 """Translates CONNECT for the authenticator and the home (MQTT 5.0, 3.1; R11)."""
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 from uuid import uuid4
 
 from gateway.host.authenticator import Credentials, NotAdmitted
@@ -46,6 +46,17 @@ def outbound_encoder(connect: Connect, limits: GatewayLimits, clock: Callable[[]
     """The encoder for deliveries to the client, with as many topic aliases as both sides allow (3.1.2.11.5)."""
     taken = (connect.properties or {}).get("topic_alias_maximum", 0)
     return PublishEncoder(connect.version, min(taken, limits.client_topic_alias_maximum), clock)
+
+
+def connack_properties(connect: Connect, client: str, expiry_s: int, response_prefix: str) -> dict[str, Any]:
+    """What CONNACK tells a client besides limits (3.2.2.3): the session's expiry if it is not the one asked for, and
+    the topic for its responses."""
+    properties: dict[str, Any] = {}
+    if connect.version == VERSION_5 and expiry_s != (connect.properties or {}).get("session_expiry_interval", 0):
+        properties["session_expiry_interval"] = expiry_s
+    if answers := response_information(connect, client, response_prefix):
+        properties["response_information"] = answers
+    return properties
 
 
 def response_information(connect: Connect, client: str, prefix: str) -> str | None:

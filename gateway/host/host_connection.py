@@ -3,7 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import structlog
 
@@ -11,7 +11,7 @@ from gateway.errors import BusError
 from gateway.host.authenticator import Credentials, NotAdmitted
 from gateway.host.close_reasons import close_reason
 from gateway.host.connection import Transport
-from gateway.host.handshake import arrival_of, client_id, granted_expiry, outbound_encoder, response_information
+from gateway.host.handshake import arrival_of, client_id, connack_properties, granted_expiry, outbound_encoder
 from gateway.host.host_server import HostServer
 from gateway.host.outbound import PublishEncoder
 from gateway.host.rate_limit import RateLimit
@@ -36,9 +36,6 @@ from mqtt.packets import (
     Unsubscribe,
 )
 from mqtt.server_connection import Closed, Event, ServerConnection
-
-if TYPE_CHECKING:  # relays are connections of this kind's server
-    from gateway.host.relays import Relays
 
 log = structlog.get_logger(__name__)
 
@@ -68,9 +65,7 @@ class HostConnection:
         self._unread_bytes = 0
         self._until = FOR_EVER
         self._first = None if server.relays is None else bytearray()  # all bytes, until CONNECT was read
-        self._delivers = True
-        self._reads = True
-        self.writable = True
+        self._delivers = self._reads = self.writable = True
         server.opened(self)
 
     # -- called by the transport ---------------------------------------------------------------------------------------
@@ -279,7 +274,7 @@ class HostConnection:
         if server.is_full() or not server.home.has_capacity(connect.client_id):
             self.disconnect(ReasonCode.QUOTA_EXCEEDED)
             return
-        if self._server.relays is not None and self._is_elsewhere(connect, self._server.relays):
+        if self._is_elsewhere(connect):
             return
         self._is_connecting = True
         credentials = Credentials(
@@ -310,33 +305,27 @@ class HostConnection:
             attached.home.detach(attached.session, self, send_will=False, reason=LOST_CONNECTING)
             return
         self._attached, self._is_connecting, self._until = attached, False, rules.until
-        properties: dict[str, Any] = {}
-        if connect.version == VERSION_5 and expiry_s != (connect.properties or {}).get("session_expiry_interval", 0):
-            properties["session_expiry_interval"] = expiry_s
-        if answers := response_information(connect, credentials.client, server.response_prefix):
-            properties["response_information"] = answers
         held = self._core.accept(
             server.now(),
             session_present=attached.present,
             assigned_client_id=None if connect.client_id else credentials.client,
-            properties=properties,
+            properties=connack_properties(connect, credentials.client, expiry_s, server.response_prefix),
         )
         self.flush()
         self._waiting.extendleft(reversed(held))
         attached.home.resume(attached.session, self)
 
-    def _is_elsewhere(self, connect: Connect, relays: "Relays") -> bool:
+    def _is_elsewhere(self, connect: Connect) -> bool:
         """Whether the client's home is at another gateway: then it is relayed, or the relaying gateway told so."""
-        first, self._first = self._first, None
+        relays, first, self._first = self._server.relays, self._first, None
+        if relays is None:
+            return False
         if self._transport.refuse is not None:
             refusal = relays.refusal(connect.client_id)
-            if refusal is None:
-                return False
-            self._transport.refuse(refusal)
-            closed = self._core.disconnect(ReasonCode.USE_ANOTHER_SERVER)
-            self._core.outgoing()  # the refusal is the whole answer
-            self._leave(closed)
-            return True
+            if refusal is not None:
+                self._transport.refuse(refusal)
+                self._leave(self._core.disconnect(ReasonCode.USE_ANOTHER_SERVER))
+            return refusal is not None
         relay = relays.take(self._transport, connect, bytes(first or b""))
         if relay is None:
             return False

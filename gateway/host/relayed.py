@@ -36,7 +36,7 @@ class RelayedTransport(MqttTcpProtocol):
     def __init__(self, server: HostServer, client: RelayedClient) -> None:
         super().__init__(server)
         self._client = client
-        self._has_answered = False
+        self._has_answered = self._is_refused = False
         self.bearer = client.bearer
         self.refuse = self._answer_only
 
@@ -45,12 +45,14 @@ class RelayedTransport(MqttTcpProtocol):
         self.peer, self.certificate = self._client.peer, self._client.certificate
 
     def write(self, data: bytes) -> None:
+        if self._is_refused:
+            return
         if not self._has_answered:
             self._has_answered = True
             data = ACCEPTED + data
         super().write(data)
 
     def _answer_only(self, answer: bytes) -> None:
-        if not self._has_answered:
-            self._has_answered = True
-            super().write(answer)
+        """`answer` is all that the gateway gets."""
+        self._is_refused = True
+        super().write(answer)

@@ -11,7 +11,8 @@ from deltalake import DeltaTable
 
 from jobs.query.ledger_reader import LedgerReader, installed_blocks
 from pipelines.routing.decisions import Watermarks
-from schemas.tables import INSTRUCTIONS, MESSAGES, OUTCOMES, ROUTES, ROUTES_HISTORY, Table
+from schemas.table import Table
+from schemas.tables import INSTRUCTIONS, MESSAGES, OUTCOMES, ROUTES, ROUTES_HISTORY
 
 
 def completeness_watermarks(tables: str, patience_s: float) -> Watermarks:

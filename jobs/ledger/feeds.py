@@ -23,7 +23,7 @@ from pipelines.storage.local_database import file_of
 from pipelines.storage.seen import SeenKeys
 from pipelines.storage.table_files import TableFiles
 from pipelines.streams import StreamId
-from schemas import tables
+from schemas import feed_tables
 from schemas.settings import DAY_S, Settings
 from schemas.topics import Topics
 
@@ -47,17 +47,17 @@ class FeedCopies:
 
     def start(self, trigger_s: float) -> StreamingQuery:
         settings, of = self.settings, self.settings.ledger
-        prefix, stream = Topics(settings.kafka.prefix).feed(""), StreamId(tables.FEED_COPIES.name)
+        prefix, stream = Topics(settings.kafka.prefix).feed(""), StreamId(feed_tables.FEED_COPIES.name)
         topics = FeedTopics(KafkaTopics(self.kafka), prefix)
-        checkpoint = FeedCheckpoint(stream, settings.tables, tables.FEED_COPIES.name)
-        uri = table_uri(settings.tables, tables.FEED_COPIES)
-        files = FeedFiles(uri, tables.FEED_COPIES, topics, checkpoint)
+        checkpoint = FeedCheckpoint(stream, settings.tables, feed_tables.FEED_COPIES.name)
+        uri = table_uri(settings.tables, feed_tables.FEED_COPIES)
+        files = FeedFiles(uri, feed_tables.FEED_COPIES, topics, checkpoint)
         starting = resolve_feeds(topics.known, checkpoint, files, self.on_lost, _say_ended)
         records = topics_stream(self.spark, self.kafka, prefix, of.max_offsets_per_trigger, True, starting)
         rows = copies(records.coalesce(of.tasks_per_batch), prefix, of.feed_payloads)
         states, kept_s = Path(settings.data) / "states", of.message_window_days * DAY_S
-        seen = SeenKeys(file_of(states, stream.query), tables.FEED_COPIES.key, kept_s, files.since)
-        progress = TableFiles(table_uri(settings.tables, tables.FEED_PROGRESS), tables.FEED_PROGRESS)
+        seen = SeenKeys(file_of(states, stream.query), feed_tables.FEED_COPIES.key, kept_s, files.since)
+        progress = TableFiles(table_uri(settings.tables, feed_tables.FEED_PROGRESS), feed_tables.FEED_PROGRESS)
         if self.comparison is not None:
             recent = list(progress.since(SEEN_OF_SLOTS, kept_s))
             if recent:

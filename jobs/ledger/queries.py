@@ -29,6 +29,7 @@ from pipelines.storage.checkpoints import Checkpoint
 from pipelines.streams import StreamId
 from schemas import tables
 from schemas.settings import DAY_S, Settings
+from schemas.table import Table
 from schemas.topics import Topics
 
 TICKS_A_BATCH = 12
@@ -99,14 +100,14 @@ def queries(
     broker = KafkaTopics(kafka)
     feeds = FeedCopies(spark, settings, kafka, quarantine, _say_lost, comparison, limiter)
 
-    def read_anew(name: str, stream: StreamId, table: tables.Table | None = None) -> DataFrame:
+    def read_anew(name: str, stream: StreamId, table: Table | None = None) -> DataFrame:
         """Records for a query that does not record its positions: from the beginning, if it has no checkpoint."""
         topic, checkpoint = broker.read(name), Checkpoint(stream, settings.tables, table.name if table else None)
         return read(topic, resolve(topic, checkpoint, None, _say_lost))
 
     def append(
         name: str,
-        table: tables.Table,
+        table: Table,
         rows_of: Callable[[DataFrame], DataFrame],
         has_copies: bool = False,
         headers: bool = False,
@@ -151,7 +152,7 @@ def queries(
         sink = MessagePresenceSink(kafka, KafkaWriter(kafka), topic, partitions, limits, states)
         return sinks.tell_states(events, stream, settings.tables, sink, presence_of.trigger_s)
 
-    def keep(name: str, table: tables.Table, form: Format, columns_of: Callable[[], list[Column]]) -> StreamingQuery:
+    def keep(name: str, table: Table, form: Format, columns_of: Callable[[], list[Column]]) -> StreamingQuery:
         topic, stream = broker.read(name), StreamId(table.name)
         files, checkpoint = sinks.files_of(stream, settings.tables, table, topic)
         records = read(topic, resolve(topic, checkpoint, files, _say_lost))

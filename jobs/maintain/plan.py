@@ -5,11 +5,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, timedelta
 from typing import NamedTuple
 
+from schemas.feed_tables import FEED_COPIES, FEED_PROGRESS
 from schemas.maintain_settings import MaintainSettings
 from schemas.tables import (
     COMPLETIONS,
-    FEED_COPIES,
-    FEED_PROGRESS,
     INSTRUCTIONS,
     MESSAGE_PRESENCE_HISTORY,
     MESSAGES,

@@ -23,7 +23,8 @@ from jobs.query.values import NUMBERS, Value, expression, reader
 from jobs.stack.missing import why_no_tables
 from pipelines.arrow_schemas import arrow_schema
 from schemas.sql import named_blocks
-from schemas.tables import ROUTES, TABLES, Table
+from schemas.table import Table
+from schemas.tables import ROUTES, TABLES
 
 BATCH = 1_000
 """Rows read at a time for printing."""

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 from jobs.errors import ReportError
 from jobs.quality.contents import Contents, Day
-from schemas.tables import COMPLETIONS, FEED_COPIES, INSTRUCTIONS, MESSAGES, OUTCOMES, PRESENCE_HISTORY, QUARANTINE
+from schemas.feed_tables import FEED_COPIES
+from schemas.tables import COMPLETIONS, INSTRUCTIONS, MESSAGES, OUTCOMES, PRESENCE_HISTORY, QUARANTINE
 
 SHOWN = tuple(
     t.name for t in (MESSAGES, INSTRUCTIONS, OUTCOMES, COMPLETIONS, PRESENCE_HISTORY, FEED_COPIES, QUARANTINE)

@@ -21,7 +21,7 @@ from pipelines.feeds.copies import Partitions, with_slots
 from pipelines.storage.appends import Quarantine
 from pipelines.storage.seen import SeenKeys
 from pipelines.storage.table_files import TableFiles, query_id, until_committed
-from schemas.tables import FEED_COPIES, FEED_PROGRESS
+from schemas.feed_tables import FEED_COPIES, FEED_PROGRESS
 
 OF = ("feed", "stream", "slot", "partition")
 """What a row of `feed_progress` is about."""

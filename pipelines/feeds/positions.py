@@ -23,7 +23,7 @@ from pipelines.kafka.starting_offsets import RecordsDeleted
 from pipelines.storage.checkpoints import TOPICS, Checkpoint
 from pipelines.storage.table_files import TableFiles
 from pipelines.streams import StreamId
-from schemas.tables import Table
+from schemas.table import Table
 
 
 class Ended(NamedTuple):

@@ -5,16 +5,9 @@
 
 from typing import NamedTuple
 
-from schemas.tables import (
-    COMPLETIONS,
-    FEED_COPIES,
-    HISTORY,
-    INSTRUCTIONS,
-    MESSAGES,
-    OUTCOMES,
-    PRESENCE_HISTORY,
-    Table,
-)
+from schemas.feed_tables import FEED_COPIES
+from schemas.table import Table
+from schemas.tables import COMPLETIONS, HISTORY, INSTRUCTIONS, MESSAGES, OUTCOMES, PRESENCE_HISTORY
 
 ROUTING_LATENCY = "routing_latency"
 DELIVERY_LATENCY = "delivery_latency"

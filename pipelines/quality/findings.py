@@ -22,7 +22,8 @@ from pipelines.quality.expectations import (
     of_uniqueness,
 )
 from schemas.sql import named_blocks
-from schemas.tables import COMPLETIONS, HISTORY, INSTRUCTIONS, MESSAGES, OUTCOMES, PRESENCE_HISTORY, QUARANTINE, Table
+from schemas.table import Table
+from schemas.tables import COMPLETIONS, HISTORY, INSTRUCTIONS, MESSAGES, OUTCOMES, PRESENCE_HISTORY, QUARANTINE
 
 ACCURACY = 10_000
 """Of a quantile: its rank is exact to one part in this many."""

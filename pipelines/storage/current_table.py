@@ -14,7 +14,8 @@ from pipelines.records import Format, judged
 from pipelines.storage.appends import Quarantine
 from pipelines.storage.table_files import TableFiles, query_id, until_committed
 from schemas.identity import hash_of
-from schemas.tables import CURRENT_BUCKETS, Table
+from schemas.table import Table
+from schemas.tables import CURRENT_BUCKETS
 
 
 def current_rows(records: DataFrame, form: Format, columns: list[Column]) -> DataFrame:

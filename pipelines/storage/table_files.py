@@ -28,7 +28,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 from pipelines.kafka import positions
 from pipelines.kafka.positions import ReadTopic
 from pipelines.storage.checkpoints import Checkpoint
-from schemas.tables import Table
+from schemas.table import Table
 
 QUERY_ID = "sql.streaming.queryId"
 """Spark's property of a query's thread that holds the query's id, which is that of its checkpoint, across restarts."""

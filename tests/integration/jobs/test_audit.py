@@ -20,7 +20,8 @@ from pipelines.routing.intervals import RouteChange, intervals
 from pipelines.routing.route_buckets import in_buckets
 from pipelines.spark_schemas import table_schema
 from schemas.identity import candidate_keys, route_key
-from schemas.tables import INSTRUCTIONS, MESSAGES, OUTCOMES, ROUTES_HISTORY, Table
+from schemas.table import Table
+from schemas.tables import INSTRUCTIONS, MESSAGES, OUTCOMES, ROUTES_HISTORY
 from tests.unit.pipelines.routing.test_decisions import AT, FAULTS, HOME, SHARDS, WANTED, E, R, decided, rows
 
 BEGIN = datetime(2026, 1, 1, 23, 0, tzinfo=UTC)

@@ -19,8 +19,8 @@ from pipelines.sinks import ensure_tables
 from pipelines.sources import table_uri
 from pipelines.storage.seen import SeenKeys
 from pipelines.storage.table_files import TableFiles
+from schemas.feed_tables import FEED_COPIES, FEED_PROGRESS
 from schemas.settings import DAY_S
-from schemas.tables import FEED_COPIES, FEED_PROGRESS
 from tests.integration.pipelines.streamed import in_batches, kafka_rows
 
 PREFIX, PARTITIONS = "t.feed.", 4

@@ -13,7 +13,8 @@ from pipelines.storage.appends import Appends
 from pipelines.storage.seen import SeenKeys
 from pipelines.storage.table_files import TableFiles
 from schemas.settings import DAY_S
-from schemas.tables import QUARANTINE, Table
+from schemas.table import Table
+from schemas.tables import QUARANTINE
 
 KAFKA = (
     "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, "

@@ -15,7 +15,8 @@ from pipelines.sinks import ensure_tables
 from pipelines.spark_schemas import table_schema
 from pipelines.storage.appends import Appends
 from pipelines.storage.table_files import LONGEST_STATISTIC, QUERY_ID, TableFiles
-from schemas.tables import QUARANTINE, TABLES, Table
+from schemas.table import Table
+from schemas.tables import QUARANTINE, TABLES
 
 DATE = date(2026, 11, 22)
 DAY = datetime(2026, 11, 21, 23, 59, 59, 999_000, tzinfo=UTC)

@@ -16,7 +16,8 @@ from pipelines.storage.current_table import CurrentTable, current_rows
 from pipelines.storage.table_files import QUERY_ID, TableFiles
 from schemas.events import encode
 from schemas.states import GATEWAY_MARK, Claim, GatewayState
-from schemas.tables import MESSAGE_PRESENCE, PRESENCE, Table
+from schemas.table import Table
+from schemas.tables import MESSAGE_PRESENCE, PRESENCE
 from tests.integration.pipelines.streamed import kafka_rows
 from tests.integration.pipelines.told_states import client_state, mesh_state
 

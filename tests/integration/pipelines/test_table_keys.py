@@ -25,7 +25,8 @@ from schemas.events import (
     RouteEvent,
     encode,
 )
-from schemas.tables import FEED_PROGRESS, QUALITY_RESULTS, TABLES
+from schemas.feed_tables import FEED_PROGRESS
+from schemas.tables import QUALITY_RESULTS, TABLES
 from tests.integration.pipelines.ledger_records import AT_MS, ID, META, egress, headers
 from tests.integration.pipelines.streamed import appended_once
 from tests.unit.jobs.ledger_tables import append

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from jobs.query.ledger_reader import LedgerReader, installed_views
-from schemas.tables import TABLES, Table
+from schemas.table import Table
+from schemas.tables import TABLES
 from tests.unit.jobs.ledger_tables import append
 
 PAGE = (Path(__file__).parents[3] / "docs" / "analysts.md").read_text()

@@ -4,7 +4,8 @@ import pyarrow as pa
 import pytest
 
 from pipelines.arrow_schemas import arrow_schema, arrow_type
-from schemas.tables import PRESENCE, ROUTES, TABLES, Table
+from schemas.table import Table
+from schemas.tables import PRESENCE, ROUTES, TABLES
 
 TIME = pa.timestamp("us", "UTC")
 

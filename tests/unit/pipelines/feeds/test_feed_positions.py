@@ -14,7 +14,7 @@ from pipelines.kafka import positions
 from pipelines.kafka.positions import EARLIEST, Lost, ReadTopic
 from pipelines.kafka.starting_offsets import RecordsDeleted
 from pipelines.streams import StreamId
-from schemas.tables import FEED_COPIES
+from schemas.feed_tables import FEED_COPIES
 
 A, B = ReadTopic("feed.a", "id-a", {0: 0, 1: 0}), ReadTopic("feed.b", "id-b", {0: 0, 1: 0})
 FIRST_LINES = ["v1", json.dumps({"batchWatermarkMs": 0})]

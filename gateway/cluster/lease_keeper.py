@@ -1,0 +1,339 @@
+"""What one member does about leases: claims, begins, moves and releases shards (G4, G6, G14, Q6-Q9). Pure.
+
+`step(event, now)` takes what happened and returns what to do, as values (:mod:`gateway.cluster.lease_messages`).
+
+| phase of a shard here | since                                                                                        |
+|-----------------------|----------------------------------------------------------------------------------------------|
+| `idle`                | somebody else owns it, or nobody                                                             |
+| `starting`            | **its own claim was read back** and is the shard's lease; its home writes fences and reads   |
+| `serving`             | the home has said that its fences are in force                                               |
+| `freezing`            | a planned move: the home stops                                                               |
+| `released`            | the release is written                                                                       |
+
+Writing a claim changes no phase. Only the lease that is read from the log does: whoever else it names, the home here
+ends. One claim is on its way at a time, its epoch is above all that were seen in claims and fences and above all that
+this process has tried, and what was written for an epoch is never written again. So a claim whose fate is not known
+does no harm, whenever it arrives.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Literal
+
+from gateway.cluster import lease_messages as m
+from gateway.cluster.claimant import BackOff, may_be_claimed, wait_s
+from gateway.cluster.lease_table import Lease, LeaseTable
+from gateway.cluster.life import Claimed, Life
+from gateway.cluster.placement import Candidate, moves, standbys
+from gateway.cluster.timings import LeaseTimings
+from schemas.leases import Claim, Claimant, LeaseKey, Release, Standbys
+
+Phase = Literal["idle", "starting", "serving", "freezing", "released"]
+
+MOVES_AT_ONCE = 2
+"""Shards that a draining member moves at the same time; others move one."""
+
+
+class _Shard:
+    """Of one shard, what is not in the log. Only :class:`LeaseKeeper` assigns these.
+
+    `owned`: the epoch in which it is this member's, 0 for none; `pending`: the epoch of a claim that was written and is
+    not read yet; `tried`: the highest epoch that this process has written; `fence`: the highest fence seen.
+    `claimable_since`: when it was first seen that the shard needs another owner. `to`: the member to which the shard is
+    to move.
+    """
+
+    def __init__(self) -> None:
+        self.phase: Phase = "idle"
+        self.owned = 0
+        self.pending: int | None = None
+        self.tried = 0
+        self.fence = 0
+        self.lease_since = 0.0
+        self.claimable_since: float | None = None
+        self.back_off = BackOff()
+        self.is_followed = False
+        self.ready: set[str] = set()
+        self.to: str | None = None
+        self.freezing_since = 0.0
+        self.standbys_at = float("-inf")
+
+
+class LeaseKeeper:
+    """The leases of `me`. `table` and `life` are read here; `table` is fed here, `life` by its own events. `count` is
+    how many standbys a shard has. Times are monotonic seconds, `clock_us` gives µs since the epoch, for people."""
+
+    def __init__(
+        self,
+        me: Claimant,
+        table: LeaseTable,
+        life: Life,
+        timings: LeaseTimings,
+        count: int = 1,
+        clock_us: Callable[[], int] = lambda: 0,
+    ) -> None:
+        self._me = me
+        self._table = table
+        self._life = life
+        self._timings = timings
+        self._count = count
+        self._clock_us = clock_us
+        self._shards = [_Shard() for _ in range(len(table))]
+        self._is_started = False
+        self._is_draining = False
+        self._is_drained = False
+        self._is_verifying = False
+        self._verifying_since = 0.0
+        self._stepped_at: float | None = None
+        self._members: list[Candidate] = []
+        self._members_since = 0.0
+        self._rebalanced_at = 0.0
+
+    def step(self, event: m.LeaseEvent, now: float) -> list[m.LeaseEffect]:
+        """Takes what happened; returns what to do, in order."""
+        return [*self._notice_stall(now), *self._take(event, now)]
+
+    def phase(self, shard: int) -> Phase:
+        return self._shards[shard].phase
+
+    def owned(self, shard: int) -> int:
+        """The epoch in which a shard is this member's, 0 if it is not."""
+        return self._shards[shard].owned
+
+    def _take(self, event: m.LeaseEvent, now: float) -> Iterator[m.LeaseEffect]:
+        match event:
+            case m.LeaseRead():
+                yield from self._lease_read(event, now)
+            case m.CaughtUp():
+                self._is_started = True
+                self._look_at_members(now)
+                for shard in range(len(self._shards)):
+                    yield from self._settle(shard, now)
+            case m.FenceRead(shard, epoch):
+                state = self._shards[shard]
+                state.fence = max(state.fence, epoch)
+            case m.Fenced(shard, epoch):
+                yield from self._fenced(shard, epoch, now)
+            case m.Outranked(shard, epoch):
+                state = self._shards[shard]
+                if state.owned == epoch and state.phase == "starting" and state.pending is None:
+                    yield from self._claim(shard, now)
+            case m.Frozen(shard, epoch):
+                yield from self._frozen(shard, epoch)
+            case m.StandbyReady(shard, name):
+                self._shards[shard].ready.add(name)
+                yield from self._move_if_ready(shard, now)
+            case m.MoveTo(shard, name):
+                yield from self._plan_move(shard, name, now)
+            case m.Drain():
+                self._is_draining = True
+                yield from self._tick(now)
+            case m.WriteFailed(shard, epoch):
+                yield from self._write_failed(shard, epoch, now)
+            case m.Verified():
+                yield from self._verified(now)
+            case m.Tick():
+                yield from self._tick(now)
+
+    # -- what the log says ---------------------------------------------------------------------------------------------
+
+    def _lease_read(self, event: m.LeaseRead, now: float) -> Iterator[m.LeaseEffect]:
+        shard = event.key.shard
+        if shard >= len(self._shards):
+            return
+        before, lease = self._table[shard], self._table.apply(event.offset, event.key, event.value)
+        assert lease is not None  # the shard is one of these
+        state = self._shards[shard]
+        if (lease.epoch, lease.owner) != (before.epoch, before.owner):
+            state.lease_since, state.claimable_since = now, None
+            if self._is_started and lease.owner is not None:
+                self._life.step(Claimed(lease.owner), now)
+        if state.pending is not None and lease.epoch >= state.pending:
+            state.pending = None
+        if self._is_started:
+            yield from self._settle(shard, now)
+
+    def _settle(self, shard: int, now: float) -> Iterator[m.LeaseEffect]:
+        """Brings what is done here into line with the lease."""
+        state, lease = self._shards[shard], self._table[shard]
+        mine = lease.epoch if lease.owner == self._me else 0
+        if mine != state.owned:
+            if state.owned:
+                yield m.End(shard, state.owned)
+                self._enter(state, "idle", 0)
+            if mine:
+                self._enter(state, "starting", mine)
+                state.is_followed = False
+                yield m.Begin(shard, mine)
+        elif not mine and lease.is_fenced and state.is_followed != (self._me.name in lease.standbys):
+            state.is_followed = not state.is_followed
+            yield m.Follow(shard) if state.is_followed else m.Unfollow(shard)
+
+    def _enter(self, state: _Shard, phase: Phase, owned: int) -> None:
+        state.phase, state.owned = phase, owned
+        state.ready, state.to, state.standbys_at = set(), None, float("-inf")
+
+    # -- claims --------------------------------------------------------------------------------------------------------
+
+    def _consider(self, shard: int, now: float) -> Iterator[m.LeaseEffect]:
+        """Claims the shard if it is this member's turn."""
+        state, lease = self._shards[shard], self._table[shard]
+        if not may_be_claimed(lease, self._me, self._life, state.lease_since, now, self._timings):
+            state.claimable_since = None
+            if now - state.lease_since > self._timings.calm_s:
+                state.back_off = BackOff()
+            return
+        if state.claimable_since is None:
+            state.claimable_since = now if lease.owner is not None else max(state.lease_since, self._members_since)
+        if state.pending is not None or state.back_off.not_before > now:
+            return
+        wait = wait_s(lease, self._me, self._members, self._timings)
+        if wait is not None and now - state.claimable_since >= wait:
+            yield from self._claim(shard, now)
+
+    def _claim(self, shard: int, now: float) -> Iterator[m.LeaseEffect]:
+        state = self._shards[shard]
+        epoch = state.pending = state.tried = self._next_epoch(shard)
+        state.back_off = state.back_off.claimed(now, self._timings)
+        yield m.WriteLease(LeaseKey("c", shard, epoch, self._me), Claim(at_us=self._clock_us()))
+
+    def _next_epoch(self, shard: int) -> int:
+        """Above all that were seen in claims and fences, and all that this process has written."""
+        state = self._shards[shard]
+        return 1 + max(self._table[shard].epoch, state.fence, state.tried)
+
+    def _write_failed(self, shard: int, epoch: int, now: float) -> Iterator[m.LeaseEffect]:
+        state = self._shards[shard]
+        if state.pending == epoch:
+            state.pending = None
+        if state.phase == "released" and state.tried == epoch:
+            yield from self._claim(shard, now)
+
+    # -- what the owner does -------------------------------------------------------------------------------------------
+
+    def _fenced(self, shard: int, epoch: int, now: float) -> Iterator[m.LeaseEffect]:
+        state = self._shards[shard]
+        if state.owned == epoch and state.phase == "starting":
+            state.phase = "serving"
+            yield from self._write_standbys(shard, now)
+
+    def _write_standbys(self, shard: int, now: float) -> Iterator[m.LeaseEffect]:
+        """Names the standbys, and removes what lower epochs have left."""
+        state = self._shards[shard]
+        state.standbys_at = now
+        key = LeaseKey("s", shard, state.owned, self._me)
+        yield m.WriteLease(key, Standbys(names=self._wanted_standbys(shard)))
+        for outdated in self._table.outdated(shard):
+            yield m.WriteLease(outdated, None)
+
+    def _wanted_standbys(self, shard: int) -> list[str]:
+        """By placement, but first the member to which the shard is to move."""
+        to = self._shards[shard].to
+        first = [] if to is None else [to]
+        return first + [name for name in standbys(shard, self._me.name, self._members, self._count) if name != to]
+
+    def _keep(self, shard: int, now: float) -> Iterator[m.LeaseEffect]:
+        """What is due of a shard of one's own."""
+        state, lease = self._shards[shard], self._table[shard]
+        if state.phase == "serving" and all(member.name != state.to for member in self._members):
+            state.to = None  # the member to which it was to move is lost
+        if state.phase == "freezing" and now - state.freezing_since > self._timings.freeze_s:
+            if state.pending is None:  # it begins anew, in another epoch
+                yield from self._claim(shard, now)
+        elif (
+            state.phase == "serving"
+            and now - state.standbys_at >= self._timings.standbys_s
+            and not (lease.is_fenced and list(lease.standbys) == self._wanted_standbys(shard))
+        ):
+            yield from self._write_standbys(shard, now)
+
+    def _plan_move(self, shard: int, to: str, now: float) -> Iterator[m.LeaseEffect]:
+        """It moves once `to` is its standby and warm."""
+        state = self._shards[shard]
+        if state.phase != "serving" or to == self._me.name or all(member.name != to for member in self._members):
+            return
+        state.to = to
+        yield from self._move_if_ready(shard, now)
+
+    def _move_if_ready(self, shard: int, now: float) -> Iterator[m.LeaseEffect]:
+        state = self._shards[shard]
+        if state.phase == "serving" and state.to is not None and (state.to in state.ready or self._is_draining):
+            state.phase, state.freezing_since = "freezing", now
+            yield m.Freeze(shard, state.owned)
+
+    def _frozen(self, shard: int, epoch: int) -> Iterator[m.LeaseEffect]:
+        state = self._shards[shard]
+        if state.owned == epoch and state.phase == "freezing":
+            state.phase = "released"
+            state.tried = self._next_epoch(shard)
+            key = LeaseKey("c", shard, state.tried, self._me)
+            yield m.WriteLease(key, Release(successor=state.to, at_us=self._clock_us()))
+
+    # -- time ----------------------------------------------------------------------------------------------------------
+
+    def _tick(self, now: float) -> Iterator[m.LeaseEffect]:
+        if not self._is_started or self._is_verifying or not self._life.is_reading(now):
+            return
+        self._look_at_members(now)
+        for shard, state in enumerate(self._shards):
+            if state.owned:
+                yield from self._keep(shard, now)
+            elif not self._is_draining:
+                yield from self._consider(shard, now)
+        if self._is_draining:
+            yield from self._drain(now)
+        elif now - max(self._members_since, self._rebalanced_at) >= self._timings.settle_s:
+            yield from self._rebalance(now)
+
+    def _look_at_members(self, now: float) -> None:
+        members = self._life.candidates(now)
+        if [member.name for member in members] != [member.name for member in self._members]:
+            self._members_since = now
+        self._members = members
+
+    def _rebalance(self, now: float) -> Iterator[m.LeaseEffect]:
+        """One shard at a time, if all shards have owners that serve; every member computes the same moves."""
+        leases: list[Lease] = [self._table[shard] for shard in range(len(self._shards))]
+        self._rebalanced_at = now - self._timings.settle_s + self._timings.rebalance_s
+        if not all(lease.is_fenced for lease in leases) or any(state.to is not None for state in self._shards):
+            return
+        owners = {lease.shard: lease.owner.name for lease in leases if lease.owner is not None}
+        for move in moves(owners, self._members, 1):
+            if move.owner == self._me.name:
+                yield from self._plan_move(move.shard, move.to, now)
+
+    def _drain(self, now: float) -> Iterator[m.LeaseEffect]:
+        """Every shard goes to its first standby that is there, or to whoever claims it."""
+        moving = sum(state.phase in ("freezing", "released") for state in self._shards)
+        for shard, state in enumerate(self._shards):
+            if moving >= MOVES_AT_ONCE:
+                break
+            if state.phase == "serving":
+                moving += 1
+                names = [member.name for member in self._members]
+                there = [name for name in self._table[shard].standbys if name in names]
+                there += standbys(shard, self._me.name, self._members, 1)
+                state.to = there[0] if there else None
+                state.phase, state.freezing_since = "freezing", now
+                yield m.Freeze(shard, state.owned)
+        if not self._is_drained and not any(state.owned or state.pending for state in self._shards):
+            self._is_drained = True
+            yield m.Drained()
+
+    def _verified(self, now: float) -> Iterator[m.LeaseEffect]:
+        """If it took long, compaction may have removed the claim that stood there when the end was asked for, and its
+        successor stands behind it."""
+        if self._is_verifying and now - self._verifying_since > self._timings.verify_again_s:
+            self._verifying_since = now
+            yield m.Verify()
+        elif self._is_verifying:
+            self._is_verifying = False
+            yield m.Resume()
+
+    def _notice_stall(self, now: float) -> list[m.LeaseEffect]:
+        """A loop that stood still may have lost shards without knowing: it looks before it sends anything."""
+        stood_still = self._stepped_at is not None and now - self._stepped_at > self._timings.verify_s
+        self._stepped_at = now
+        if not stood_still or not self._is_started:
+            return []
+        self._is_verifying, self._verifying_since = True, now
+        return [m.Hold(), m.Verify()]

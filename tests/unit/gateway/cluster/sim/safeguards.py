@@ -1,0 +1,171 @@
+"""Each rule that makes a change of owner safe, and how to switch it off: then some run must fail.
+
+A safeguard is switched off by replacing the one function that has it. `SEED` is a run that fails without it, so that
+checking all of them is cheap; :func:`find_seed` finds another one when the simulation has changed.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+from gateway.cluster import lease_keeper
+from gateway.cluster import lease_messages as m
+from gateway.cluster.fencing import PartitionFences, SenderFences
+from gateway.cluster.lease_keeper import LeaseKeeper
+from gateway.cluster.lease_table import LeaseTable
+from gateway.cluster.read_back import ReadBack
+from tests.unit.gateway.cluster.sim import site
+from tests.unit.gateway.cluster.sim.home import Home
+from tests.unit.gateway.cluster.sim.process import Process
+from tests.unit.gateway.cluster.sim.world import Violation
+
+
+class Safeguard(NamedTuple):
+    """`of.name` is replaced by `without`."""
+
+    rule: str
+    of: Any
+    name: str
+    without: Any
+    seed: int
+
+    @contextmanager
+    def off(self) -> Iterator[None]:
+        with patch.object(self.of, self.name, self.without):
+            yield
+
+
+_claim = LeaseKeeper._claim
+_take = LeaseKeeper._take
+_home_begin = Home.begin
+
+
+def _begins_with_its_claim(self: LeaseKeeper, shard: int, now: float) -> Iterator[m.LeaseEffect]:
+    yield from _claim(self, shard, now)
+    self._enter(self._shards[shard], "starting", self._shards[shard].tried)
+    yield m.Begin(shard, self._shards[shard].tried)
+
+
+def _same_epoch_again(self: LeaseKeeper, shard: int) -> int:
+    state = self._shards[shard]
+    return max(1 + max(self._table[shard].epoch, state.fence), state.tried)
+
+
+def _own_epoch_again(self: LeaseKeeper, shard: int) -> int:
+    """Also a release, and a claim after it, are written in the epoch of the claim before."""
+    state, lease = self._shards[shard], self._table[shard]
+    mine = lease.owner == self._me or lease.released_by == self._me
+    return lease.epoch if mine else 1 + max(lease.epoch, state.fence, state.tried)
+
+
+def _fences_ingress_first(self: Home) -> None:
+    self.fence_ingress = lambda: None  # type: ignore[method-assign]
+    left = list(range(self.site.partitions))
+
+    def stored(_: int | None) -> None:
+        left.pop()
+        if not left and not self.is_over:
+            _home_begin(self)
+
+    for partition in list(left):
+        fence = ((self.shard, self.epoch),)
+        self.process.produce(("ingress", partition), b"", fence, self.epoch, True, stored)
+
+
+def _acknowledges_what_kafka_has(self: Home, session: Any, message: Any, offset: int) -> None:
+    if not self.is_over:
+        session.received[message.pid] = True
+        session.until = max(session.until, offset + 1)
+        self._send(session, "pubrec", message.pid, message)
+
+
+def _serves_without_reading(self: Home) -> None:
+    _home_begin(self)
+    self._state_read()
+    self._serve()
+
+
+def _claims_only_what_nobody_owns(lease: Any, *_: Any) -> bool:
+    return lease.owner is None
+
+
+def _knows_no_fences(self: LeaseKeeper, event: Any, now: float) -> Any:
+    return iter(()) if isinstance(event, m.FenceRead | m.Outranked) else _take(self, event, now)
+
+
+SAFEGUARDS = (
+    Safeguard("a member owns a shard once it has read its own claim", LeaseKeeper, "_claim", _begins_with_its_claim, 1),
+    Safeguard(
+        "of claims of one epoch the lowest offset wins",
+        LeaseTable,
+        "_precedence",
+        staticmethod(lambda key, claimed: (-key.epoch, -claimed.offset)),
+        2,
+    ),
+    Safeguard("a claim is never written again", LeaseKeeper, "_next_epoch", _same_epoch_again, 22),
+    Safeguard("a release has an epoch of its own", LeaseKeeper, "_next_epoch", _own_epoch_again, 16),
+    Safeguard("a new epoch is above all fences", LeaseKeeper, "_take", _knows_no_fences, 24),
+    Safeguard(
+        "the winning claim has no tombstone",
+        LeaseTable,
+        "outdated",
+        lambda self, shard: [key for key in self._claims[shard] if key.epoch <= self._leases[shard].epoch],
+        1,
+    ),
+    Safeguard("a tombstone says that there is a higher epoch", LeaseTable, "_is_superseded", lambda *_: False, 0),
+    Safeguard("readers ignore lower epochs behind a fence", PartitionFences, "_is_void", lambda *_: False, 10),
+    Safeguard(
+        "homes drop QoS 2 messages of a lower epoch behind the fence", SenderFences, "is_dropped", lambda *_: False, 0
+    ),
+    Safeguard(
+        "QoS 1 messages of a lower epoch pass",
+        SenderFences,
+        "is_dropped",
+        lambda self, p, offset, shard, epoch, qos, is_will: epoch < self.epoch_at(p, offset, shard),
+        43,
+    ),
+    Safeguard("fences are part of a position", SenderFences, "seen", lambda *_: {}, 53),
+    Safeguard(
+        "a fence concerns what stands behind it",
+        SenderFences,
+        "epoch_at",
+        lambda self, p, offset, shard: max((f.epoch for f in self._seen.get(p, {}).get(shard, ())), default=0),
+        5,
+    ),
+    Safeguard("a promise holds once it is read back", ReadBack, "_holds", lambda *_: True, 504),
+    Safeguard("PUBREC waits for a barrier", Home, "stored", _acknowledges_what_kafka_has, 9),
+    Safeguard(
+        "a higher fence ends what is promised", ReadBack, "fence", lambda self, offset, epoch: self.read(offset), 56
+    ),
+    Safeguard(
+        "the fence on sessions is stored before the one on ingress is written",
+        Home,
+        "begin",
+        _fences_ingress_first,
+        7,
+    ),
+    Safeguard("an owner reads up to its fences before it serves", Home, "begin", _serves_without_reading, 0),
+    Safeguard(
+        "what a void record has overwritten is rewritten", PartitionFences, "unmended", property(lambda self: []), 258
+    ),
+    Safeguard("a process that stood still verifies its leases", LeaseKeeper, "_notice_stall", lambda *_: [], 9),
+    Safeguard("a home ends when another owns its shard", Process, "_end", lambda *_: None, 0),
+    Safeguard(
+        "a shard whose owner is suspect is claimed", lease_keeper, "may_be_claimed", _claims_only_what_nobody_owns, 1
+    ),
+)
+
+
+def fails(safeguard: Safeguard, seed: int) -> bool:
+    """Whether a run without the safeguard breaks something."""
+    with safeguard.off():
+        try:
+            site.run(seed)
+        except Violation:
+            return True
+        return False
+
+
+def find_seed(safeguard: Safeguard, seeds: range) -> int | None:
+    return next((seed for seed in seeds if fails(safeguard, seed)), None)
