@@ -42,12 +42,12 @@ def queues(longest: Sequence[Mapping[str, Any]], slow: Sequence[Mapping[str, Any
         Section(
             "Slow consumers",
             "Connected clients that messages wait for: their window is full, or their connection takes no more.",
-            tables=[Table("Slow consumers", _HEADINGS, _rows(slow, now), "no connected client has a queue")],
+            tables=[Table("Slow consumers", _HEADINGS, _rows(slow, now), "none")],
         ),
         Section(
             "Largest queues",
             "Sessions, connected or not, with most payload bytes waiting.",
-            tables=[Table("Largest queues", _HEADINGS, _rows(longest, now), "no session has a queue")],
+            tables=[Table("Largest queues", _HEADINGS, _rows(longest, now), "none")],
         ),
     )
     return Page(QUEUES_PATH, "Queues", sections)

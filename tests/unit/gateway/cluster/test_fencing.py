@@ -1,4 +1,4 @@
-"""Fences: what counts, what is void, what has to be mended (G6, G7, Q6-Q8)."""
+"""Fences: what counts, what is void, what has to be mended (G6, G7, Q6, Q7, Q8)."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st

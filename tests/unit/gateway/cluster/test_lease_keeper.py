@@ -1,4 +1,4 @@
-"""What one member does about leases: claims in turn, read-back, moves, drains, stalls (G4, G6, G14, Q6-Q9)."""
+"""What one member does about leases: claims in turn, read-back, moves, drains, stalls (G4, G6, G14, Q6, Q7, Q8, Q9)."""
 
 from collections.abc import Iterable
 

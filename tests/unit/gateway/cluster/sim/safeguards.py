@@ -111,9 +111,9 @@ SAFEGUARDS = (
         LeaseTable,
         "outdated",
         lambda self, shard: [key for key in self._claims[shard] if key.epoch <= self._leases[shard].epoch],
-        1,
+        7,
     ),
-    Safeguard("a tombstone says that there is a higher epoch", LeaseTable, "_is_superseded", lambda *_: False, 0),
+    Safeguard("a tombstone says that there is a higher epoch", LeaseTable, "_is_superseded", lambda *_: False, 112),
     Safeguard("readers ignore lower epochs behind a fence", PartitionFences, "_is_void", lambda *_: False, 10),
     Safeguard(
         "homes drop QoS 2 messages of a lower epoch behind the fence", SenderFences, "is_dropped", lambda *_: False, 0

@@ -60,6 +60,10 @@ class Site:
             self._have_history()
         for name in NAMES:
             self._start(name)
+        self._sleeps = seed % 50 == 12
+        if self._sleeps:  # all claim in the first epoch
+            for process in self._processes.values():
+                process.lag_s = 0.2
 
     def _have_history(self) -> None:
         """The site is not new: its epochs are high, and the last owner has been lost."""
@@ -228,6 +232,17 @@ class Site:
         for _ in range(6):
             self.world.after(1.4 * draw.random(), self._publish)
 
+    def _sleep_through(self) -> None:
+        """One that owns nothing sleeps while its shards change hands twice, and what it had read is compacted."""
+        for process in self._processes.values():
+            process.lag_s = 0.0
+        owners = {owner.name for shard in range(self.shards) if (owner := self._table[shard].owner)}
+        sleeper = min(set(NAMES) - owners, default="a")
+        self._stop(self._processes[sleeper], 4.0)
+        for at in (0.6, 1.6):
+            self.world.after(at, lambda: self._crash_owners(0.5))
+        self.world.after(3.5, self.compact)
+
     def _trapped(self, process: Process, what: str, seconds: float) -> None:
         """In the middle of writing. In a run with a late crash a client may leave at the same moment, so that what is
         open with it stays so."""
@@ -283,6 +298,8 @@ class Site:
             world.after(0.6 + (last_fault + 2) * draw.random(), self.compact)
         if self._loses_leases:
             world.after(last_fault, self._lose_leases)
+        if self._sleeps:
+            world.after(0.9, self._sleep_through)
         if draw.random() < 0.15:
             world.after(0.6 + (last_fault - 0.6) * draw.random(), self._contest)
         for _ in range(draw.randint(10, 24)):

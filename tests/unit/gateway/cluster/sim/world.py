@@ -13,6 +13,9 @@ LEASES_LAG_S = 0.4
 """Compaction leaves younger records alone: `min.compaction.lag.ms` of the topics of shards, and of `leases`, in the
 time of the simulation, where hours are seconds."""
 
+KEPT_S = 8.0
+"""How long tombstones are kept: `delete.retention.ms`."""
+
 
 class Entry(NamedTuple):
     """A record of a log. `epoch` is a header, so that tombstones have it too; `is_fence` marks fences."""
@@ -78,7 +81,7 @@ class World:
             if entry is None or self.now - entry.at < lag_s:
                 continue
             is_last = last[entry.key] == entry.offset
-            if not is_last or (entry.value is None and self.now - entry.at > 2 * lag_s):
+            if not is_last or (entry.value is None and self.now - entry.at > KEPT_S):
                 log[entry.offset] = None
 
 
