@@ -54,7 +54,7 @@ def up(
         waystation up                                 MQTT on 127.0.0.1:1883
         waystation up --detach                        runs in the background until `waystation down`
         waystation --data /tmp/two up --free-ports    a second stack
-        waystation up --only gateway                  no Spark: sessions and feeds, but no message is routed
+        waystation up --only gateway                  no Spark: nothing is routed
     """
     options = shared(context)
     if detach:
