@@ -30,6 +30,9 @@ MARKER = "drawn"
 long_test = pytest.mark.drawn("long tests of applications", 4)
 """Takes about half a minute or more."""
 
+over_processes = pytest.mark.drawn("feeds and the mesh over processes and a broker", 6)
+"""Adapters, subscribers, agents and gateways as processes that are killed, frozen or cut off."""
+
 killed_or_replaced = pytest.mark.drawn("parts of a stack killed or replaced", 2)
 """One of the ways in which a whole stack under load loses a part, or gets a new one."""
 

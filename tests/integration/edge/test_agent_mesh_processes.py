@@ -234,6 +234,7 @@ def test_through_a_carrier_and_a_gateway(mesh: Mesh, broker: LocalBroker, unique
         gateway.stop()
 
 
+@draw.over_processes
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # paho leaves a pair of sockets open
 def test_proxies_that_come_late(mesh: Mesh, broker: LocalBroker, unique_prefix: str) -> None:
     """M12: A hands copies to C, D and E. C delivers, and A learns of it: the message is retired. D meets A afterwards
@@ -292,7 +293,7 @@ def test_proxies_that_come_late(mesh: Mesh, broker: LocalBroker, unique_prefix: 
             await stop(a, *proxies.values())
 
     try:
-        asyncio.run(asyncio.wait_for(run(), 120))
+        asyncio.run(asyncio.wait_for(run(), 240))
     finally:
         gateway.stop()
 

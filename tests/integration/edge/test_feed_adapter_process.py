@@ -23,6 +23,8 @@ from tests.integration.edge.feed_adapter_process import (
     make_topics,
 )
 
+pytestmark = draw.over_processes
+
 CSV = 'format="csv"\nname="src"\nfrom="{}"\nfollow=true\ncsv={{columns=["n","v"]}}\nmapping={{number="n"}}'
 STREAM = "src@0"
 

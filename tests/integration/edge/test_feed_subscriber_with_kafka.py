@@ -48,6 +48,8 @@ SUBSCRIBER = """
 import sys
 from waystation import FeedDelivery, FeedLimits, Lost, SyncFeedSubscriber
 
+pytestmark = draw.over_processes
+
 brokers, prefix, state, output = sys.argv[1:]
 with (
     open(output, "a") as file,

@@ -18,11 +18,14 @@ from jobs.stack.process import wait_until
 from schemas.envelope import Instruction
 from schemas.identity import shard_of
 from schemas.topics import NO_GROUP, Topics
+from tests import draw
 from tests.conftest import LocalBroker
 from tests.integration.gateway.test_gateway_process import PATIENCE_S, Client
 from tests.unit.bundles.files import mesh_environment, mesh_files
 from tests.unit.bundles.keys import certificate, receipt
 from tests.unit.gateway.mesh.mesh_gateway import b64, made
+
+pytestmark = draw.over_processes
 
 DEVICE = "van-7"
 ENVELOPES = [made(n, b"%d" % n, f"@{DEVICE}", kind=Kind.ENVELOPE, sealed_to=DEVICE) for n in (1, 2, 3)]

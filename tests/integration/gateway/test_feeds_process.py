@@ -25,8 +25,11 @@ from jobs.stack.process import wait_until
 from schemas.envelope import EVERYONE, Instruction
 from schemas.identity import shard_of
 from schemas.topics import Topics
+from tests import draw
 from tests.conftest import LocalBroker
 from tests.integration.gateway.test_gateway_process import PATIENCE_S, Client
+
+pytestmark = draw.over_processes
 
 STREAM = stream_id("radar", 0)
 MESSAGES = 2_000

@@ -22,8 +22,11 @@ from jobs.stack.process import wait_until
 from jobs.stack.topics import admin_client, create_topics
 from schemas.events import encode
 from schemas.topics import DAY_MS, Topics
+from tests import draw
 from tests.conftest import LocalBroker
 from tests.unit.feeds.feed_beats import beat
+
+pytestmark = draw.over_processes
 
 COMMAND = (sys.executable, "-m", "jobs.cli.main")
 PATIENCE_S = 60.0
