@@ -22,6 +22,7 @@ from typing import Final, NamedTuple
 
 from feeds.errors import FeedRecordError
 from schemas.identity import hash_of
+from schemas.topics import Topics
 
 VERSION: Final = 1
 HEADER: Final = "feed"
@@ -97,13 +98,29 @@ def topic_of(prefix: str, feed: str) -> str:
     does not allow."""
     if FEED_NAME.fullmatch(feed) is None:
         raise FeedRecordError(f"feed name {feed!r} must be 1 to 100 letters, digits, '.', '_' or '-'")
-    return f"{prefix}feed.{feed}"
+    return Topics(prefix).feed(feed)
+
+
+def partitions_of(feed: Feed, partitions: int) -> range:
+    """Which of a topic's `partitions` are a feed's: the first half is the active feed's, the second the backup's."""
+    half = partitions // len(FEEDS)
+    return range(feed * half, (feed + 1) * half)
+
+
+def feed_of_partition(partition: int, partitions: int) -> Feed:
+    """The feed that has a partition."""
+    return Feed(partition >= partitions // len(FEEDS))
+
+
+def sibling_of(partition: int, partitions: int) -> int:
+    """The other feed's partition that has the same source streams."""
+    return (partition + partitions // len(FEEDS)) % partitions
 
 
 def partition_of(feed: Feed, stream: str, partitions: int) -> int:
-    """The partition of a source stream's copies: the first half of the topic's `partitions` is the active feed's, the
-    second the backup's. Within its half, the CRC-32 of the stream's name decides. The epoch does not count, so all
-    epochs of a source are in one partition, in order. Raises ValueError for an odd number of partitions."""
+    """The partition of a source stream's copies. Within the feed's half (:func:`partitions_of`), the CRC-32 of the
+    stream's name decides. The epoch does not count, so all epochs of a source are in one partition, in order. Raises
+    ValueError for an odd number of partitions."""
     half, odd = divmod(partitions, len(FEEDS))
     if odd or half < 1:
         raise ValueError(f"a feed's topic needs an even number of partitions, not {partitions}")

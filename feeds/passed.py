@@ -39,6 +39,13 @@ def encode(record: PassedRecord) -> tuple[bytes, Headers, None]:
     return key, [(HEADER, headers[0][1])], None
 
 
+def decode_either(
+    key: bytes | None, headers: Sequence[tuple[str, bytes | None]] | None, value: bytes | None
+) -> FeedMessage | PassedRecord:
+    """What a record on the topic of a feed is, of both kinds. Raises FeedRecordError for a record that is neither."""
+    return (decode if is_passed(headers) else decode_message)(key, headers, value)
+
+
 def is_passed(headers: Sequence[tuple[str, bytes | None]] | None) -> bool:
     """Whether a record is one of these, and not a feed message."""
     return bool(headers) and headers is not None and headers[0][0] == HEADER

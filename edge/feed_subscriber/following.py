@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 from edge.feed_subscriber.replay import ReadPosition
 from edge.feed_subscriber.slots import Slots
-from feeds.message import FEEDS, Feed
+from feeds.message import FEEDS, Feed, feed_of_partition, partitions_of, sibling_of
 
 Mode = Literal["warm", "cold"]
 
@@ -41,21 +41,21 @@ class Following:
     """`current`: in mode cold, the slot that is read; `followed`: which are."""
 
     def __init__(self, mode: Mode, partitions: int, current: Feed, followed: frozenset[Feed]) -> None:
-        self._mode, self._half = mode, partitions // len(FEEDS)
+        self._mode, self._partitions = mode, partitions
         self.current = current
         self.followed = followed
         self._episode = 0
 
     def feed_of(self, partition: int) -> Feed:
         """The slot of a partition."""
-        return Feed(partition // self._half)
+        return feed_of_partition(partition, self._partitions)
 
     def partitions_of(self, feed: Feed) -> range:
-        return range(feed * self._half, (feed + 1) * self._half)
+        return partitions_of(feed, self._partitions)
 
     def sibling(self, partition: int) -> int:
         """The partition of the other slot that has the same source streams."""
-        return (partition + self._half) % (2 * self._half)
+        return sibling_of(partition, self._partitions)
 
     def wanted(self, slots: Slots, now_s: float, timeout_s: float) -> Feed:
         """In mode cold: the slot that should be read."""

@@ -26,6 +26,7 @@ from edge.feed_subscriber.following import Command, Follow, TakeUp, Unfollow
 from edge.feed_subscriber.kafka_consumer import FeedConsumer, is_final, unavailable
 from edge.feed_subscriber.kafka_records import FeedRecords
 from edge.feed_subscriber.replay import ReadPosition
+from feeds.message import sibling_of
 
 _log: Final = logging.getLogger("waystation.feeds")
 POLL_MS: Final = 50
@@ -149,8 +150,7 @@ class KafkaReader:
             last_ms = [self._consumer.last_append_ms(one, begins[one], ends[one]) for one in partitions]
         except errors.KafkaError as error:
             raise unavailable(error, f"the offsets of {self._topic} are not known") from error
-        half = self.partitions // 2
-        newest = [max(one, last_ms[(at + half) % self.partitions]) for at, one in enumerate(last_ms)]
+        newest = [max(one, last_ms[sibling_of(at, self.partitions)]) for at, one in enumerate(last_ms)]
         return {one.partition: ReadPosition(ends[one], newest[one.partition]) for one in partitions}
 
     def start(self) -> None:
@@ -283,9 +283,8 @@ class KafkaReader:
 
     def _balance(self) -> None:
         """Pauses partitions that are ahead of their siblings, and resumes them when these have caught up."""
-        half = self.partitions // 2
         for number in self._episodes:
-            sibling = (number + half) % self.partitions
+            sibling = sibling_of(number, self.partitions)
             is_ahead = (
                 sibling in self._episodes
                 and not self._is_at_end(sibling)

@@ -9,9 +9,8 @@ from typing import Any, Final
 from edge.feed_subscriber.batch import Batch, Part
 from edge.feed_subscriber.replay import ReadPosition
 from feeds.errors import FeedRecordError
-from feeds.message import FeedMessage, decode, name_of
-from feeds.passed import PassedRecord, is_passed
-from feeds.passed import decode as decode_passed
+from feeds.message import FeedMessage, name_of
+from feeds.passed import decode_either
 
 _KEYS_MAX: Final = 10_000
 
@@ -32,7 +31,7 @@ class FeedRecords:
             if self._streams is not None and not self._is_wanted(record.key):
                 continue
             try:
-                found = self.decode(record)
+                found = decode_either(record.key, record.headers, record.value)
             except FeedRecordError:
                 malformed += 1
                 continue
@@ -45,12 +44,6 @@ class FeedRecords:
                 messages = []
         last = records[-1]
         return Batch(partition, episode, parts, ReadPosition(last.offset + 1, max(0, last.timestamp)), malformed)
-
-    def decode(self, record: Any) -> FeedMessage | PassedRecord:
-        """Raises FeedRecordError."""
-        if is_passed(record.headers):
-            return decode_passed(record.key, record.headers, record.value)
-        return decode(record.key, record.headers, record.value)
 
     def _is_wanted(self, key: bytes | None) -> bool:
         found = self._wanted.get(key)

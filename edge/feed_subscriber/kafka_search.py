@@ -18,9 +18,9 @@ from edge.client.kafka_options import KafkaOptions
 from edge.feed_subscriber.batch import Search, SearchResult
 from edge.feed_subscriber.errors import FeedUnavailable
 from edge.feed_subscriber.kafka_consumer import FeedConsumer
-from edge.feed_subscriber.kafka_records import FeedRecords
 from feeds.errors import FeedRecordError
 from feeds.message import FeedMessage
+from feeds.passed import decode_either
 
 SEARCH_S: Final = 3.0
 _POLL_MS: Final = 100
@@ -38,7 +38,6 @@ class KafkaSearch:
         self._brokers, self._options, self._topic = brokers, options, topic
         self._connect_s, self._records_max = connect_s, records_max
         self._thread = ThreadPoolExecutor(1, "waystation-feed-search")
-        self._records = FeedRecords(None)
         self._consumer: FeedConsumer | None = None
 
     async def search(self, wanted: Search) -> SearchResult:
@@ -57,7 +56,7 @@ class KafkaSearch:
 
     def _search(self, wanted: Search) -> SearchResult:
         try:
-            return _Scan(self._open(), self._records, self._topic, wanted, self._records_max).run()
+            return _Scan(self._open(), self._topic, wanted, self._records_max).run()
         except (errors.KafkaError, FeedUnavailable, OSError):
             self._close()
             return SearchResult(wanted, [], [], ended=False)
@@ -88,7 +87,7 @@ class KafkaSearch:
         for records in _polls(consumer, at, begin, min(end, begin + self._records_max), time.monotonic() + SEARCH_S):
             for record in records:
                 try:
-                    found = self._records.decode(record)
+                    found = decode_either(record.key, record.headers, record.value)
                 except FeedRecordError:
                     continue
                 if found.stream == stream:
@@ -109,10 +108,8 @@ class KafkaSearch:
 class _Scan:
     """One search."""
 
-    def __init__(
-        self, consumer: FeedConsumer, records: FeedRecords, topic: str, wanted: Search, records_max: int
-    ) -> None:
-        self._consumer, self._decode, self._wanted = consumer, records.decode, wanted
+    def __init__(self, consumer: FeedConsumer, topic: str, wanted: Search, records_max: int) -> None:
+        self._consumer, self._wanted = consumer, wanted
         self._at = TopicPartition(topic, wanted.partition)
         self._left = records_max
         self._until = time.monotonic() + SEARCH_S
@@ -155,7 +152,7 @@ class _Scan:
     def _take(self, records: list[Any]) -> None:
         for record in records:
             try:
-                found = self._decode(record)
+                found = decode_either(record.key, record.headers, record.value)
             except FeedRecordError:
                 continue
             ranges = self._ranges.get(found.stream)

@@ -6,10 +6,8 @@ from typing import Final, NamedTuple
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from feeds.errors import FeedRecordError
-from feeds.message import Feed, FeedMessage, partition_of
-from feeds.message import decode as decode_message
-from feeds.passed import PassedRecord, is_passed
-from feeds.passed import decode as decode_passed
+from feeds.message import Feed, FeedMessage, feed_of_partition, partition_of, partitions_of
+from feeds.passed import PassedRecord, decode_either
 from jobs.errors import FeedCommandError
 from schemas.topics import NO_GROUP
 
@@ -118,8 +116,7 @@ class FeedLog:
             self._live.close()
 
     def _of(self, feed: Feed) -> list[int]:
-        half = self._partitions // 2
-        return list(range(feed * half, (feed + 1) * half))
+        return list(partitions_of(feed, self._partitions))
 
     def _start(self, consumer: Consumer, partition: int, from_ms: int | None) -> int:
         """The first offset appended at or after `from_ms`; the end if there is none, or for None."""
@@ -145,10 +142,10 @@ class FeedLog:
 
     def _entry(self, record: object) -> Entry:
         key, value, headers = record.key(), record.value(), record.headers()  # type: ignore[attr-defined]
-        feed = Feed(record.partition() >= self._partitions // 2)  # type: ignore[attr-defined]
+        feed = feed_of_partition(record.partition(), self._partitions)  # type: ignore[attr-defined]
         content: FeedMessage | PassedRecord | None
         try:
-            content = (decode_passed if is_passed(headers) else decode_message)(key, headers, value)
+            content = decode_either(key, headers, value)
         except FeedRecordError:
             content = None
         return Entry(feed, content, record.timestamp()[1])  # type: ignore[attr-defined]

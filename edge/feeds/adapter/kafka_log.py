@@ -10,11 +10,11 @@ import kafka
 from kafka.errors import KafkaError
 
 from edge.feeds.adapter.kafka_writer import consumer_settings
-from edge.feeds.adapter.resume import Checkpoint, LogFold, Outgoing
+from edge.feeds.adapter.resume import Checkpoint, LogFold
 from edge.feeds.adapter.settings import AdapterSettings
-from feeds import message, passed
 from feeds.errors import FeedRecordError
-from feeds.message import FEEDS
+from feeds.message import FEEDS, partitions_of, topic_of
+from feeds.passed import decode_either
 from feeds.registry_records import feed_of
 
 _log = logging.getLogger("waystation.feed")
@@ -28,16 +28,17 @@ def read_log(
 ) -> tuple[LogFold, dict[int, int]]:
     """What the log's end has, and the next offset of each partition of the own slot. Blocks until it is read. Raises
     KafkaError if no broker is reached, or there is no topic; InterruptedError once `stopping` is set."""
-    topic = message.topic_of(settings.kafka.prefix, settings.feed.name)
+    topic = topic_of(settings.kafka.prefix, settings.feed.name)
     own = feed_of(settings.feed.slot)
     consumer = kafka.KafkaConsumer(**consumer_settings(settings.kafka, topic))
     try:
         partitions = sorted(consumer.partitions_for_topic(topic) or ())
         if not partitions:
             raise KafkaError(f"there is no topic {topic!r}: is [kafka] prefix right, and is the feed in `feeds.names`?")
-        half = len(partitions) // len(FEEDS)
-        mine = [kafka.TopicPartition(topic, number) for number in range(own * half, own * half + half)]
-        others = [kafka.TopicPartition(topic, number) for number in range((1 - own) * half, (1 - own) * half + half)]
+        mine, others = (
+            [kafka.TopicPartition(topic, number) for number in partitions_of(feed, len(partitions))]
+            for feed in (own, FEEDS[1 - own])
+        )
         wanted = mine + (others if needs_other else [])
         first, ends = consumer.beginning_offsets(wanted), consumer.end_offsets(wanted)
         consumer.assign(wanted)
@@ -78,7 +79,7 @@ def _read(
         for place, records in consumer.poll(POLL_MS).items():
             for record in records:
                 try:
-                    found = decode(record)
+                    found = decode_either(record.key, record.headers, record.value)
                 except FeedRecordError:
                     bad += 1
                     continue
@@ -88,9 +89,3 @@ def _read(
                     fold.other(found)
         left = {place for place in left if consumer.position(place) < ends[place]}
     return bad
-
-
-def decode(record: Any) -> Outgoing:
-    """A record of kafka-python as what an adapter wrote. Raises FeedRecordError."""
-    kind = passed if passed.is_passed(record.headers) else message
-    return kind.decode(record.key, record.headers, record.value)  # type: ignore[no-any-return]

@@ -9,10 +9,9 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from feeds import message, passed
 from feeds.errors import FeedRecordError
 from feeds.message import FEEDS, FeedMessage, partition_of
-from feeds.passed import PassedRecord
+from feeds.passed import PassedRecord, decode_either
 from feeds.registry_records import AdapterBeat, RegistryKey, RegistryRecord, Slot, decode, feed_of
 from jobs.stack.topics import admin_client, create_topics
 from schemas.events import encode
@@ -121,9 +120,8 @@ class FeedReader:
                 if one.topic() == self._topics.feeds:
                     self.records.append(decode(one.key(), one.value()))
                     continue
-                kind = passed if passed.is_passed(one.headers()) else message
                 try:
-                    record = kind.decode(one.key(), one.headers(), one.value())  # type: ignore[attr-defined]
+                    record = decode_either(one.key(), one.headers(), one.value())
                 except FeedRecordError as error:
                     raise AssertionError(f"{one.key()!r} {one.headers()!r}") from error
                 slot: Slot = "active" if one.partition() < PARTITIONS // len(FEEDS) else "backup"

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from feeds.errors import FeedRecordError
 from feeds.message import (
+    FEEDS,
     HEADER,
     NUMBER_MAX,
     Feed,
@@ -15,8 +16,11 @@ from feeds.message import (
     decode,
     encode,
     epoch_of,
+    feed_of_partition,
     name_of,
     partition_of,
+    partitions_of,
+    sibling_of,
     stream_id,
     topic_of,
 )
@@ -139,3 +143,15 @@ def test_both_feeds_have_a_half_of_the_topic_and_epochs_stay_in_their_partition(
     for partitions in (0, 1, 7):
         with pytest.raises(ValueError, match="even"):
             partition_of(Feed.ACTIVE, stream_id("radar", 0), partitions)
+
+
+@given(st.integers(1, 50).map(lambda half: 2 * half), st.sampled_from(FEEDS), st.text("abc", min_size=1, max_size=5))
+def test_each_feed_has_half_of_the_partitions(partitions: int, feed: Feed, name: str) -> None:
+    """S3: readers find a feed's copies where its adapter writes them, and the other feed's in the sibling."""
+    stream = stream_id(name, 0)
+    partition = partition_of(feed, stream, partitions)
+    assert partition in partitions_of(feed, partitions)
+    assert feed_of_partition(partition, partitions) is feed
+    other = FEEDS[1 - feed]
+    assert sibling_of(partition, partitions) == partition_of(other, stream, partitions)
+    assert {*partitions_of(feed, partitions), *partitions_of(other, partitions)} == set(range(partitions))

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from feeds.errors import FeedRecordError
 from feeds.message import NUMBER_MAX, FeedMessage
 from feeds.message import encode as encode_message
-from feeds.passed import PassedRecord, decode, encode, is_passed
+from feeds.passed import PassedRecord, decode, decode_either, encode, is_passed
 
 NUMBERS = st.integers(0, NUMBER_MAX)
 
@@ -33,3 +33,11 @@ def test_malformed_records_are_refused(header: bytes) -> None:
         decode(b"radar@1", [("passed", header)], None)
     with pytest.raises(FeedRecordError):
         decode(b"radar@1", [("passed", b"1;5;0;1;1;a")], b"payload")
+
+
+def test_either_kind_is_told_by_its_header() -> None:
+    message, word = FeedMessage("radar@1", 1, 0, 1, 1, "north", b"x"), PassedRecord("radar@1", 5, 1, 1, "north")
+    assert decode_either(*encode_message(message)) == message
+    assert decode_either(*encode(word)) == word
+    with pytest.raises(FeedRecordError):
+        decode_either(b"radar@1", [("other", b"1;5;0;1;1;a")], None)
