@@ -97,6 +97,14 @@ class Merger:
         """What the timer decides at `now_ms`. After these are applied there may be more: repeat until there is none."""
         return [one for stream in self._with_gaps.values() for one in stream.proposals(now_ms)]
 
+    def decide(self, now_ms: float) -> list[Event]:
+        """Applies all that the timer decides at `now_ms`; for callers who write no decisions down."""
+        events: list[Event] = []
+        while decisions := self.proposals(now_ms):
+            for decision in decisions:
+                events += self.apply(decision, now_ms)
+        return events
+
     def due_ms(self) -> float | None:
         """When :meth:`proposals` has something; None as long as nothing is missing."""
         return min((due for one in self._with_gaps.values() if (due := one.due_ms()) is not None), default=None)

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from feeds.merge import Merger
-from feeds.merge_events import Delivered, Event, Recover
-from feeds.merge_inputs import Alive, Copy, Dead, GiveUp, Passed, Searched
+from feeds.merge_events import Delivered, Event, Lost, Recover
+from feeds.merge_inputs import Alive, Copy, Dead, Passed, Searched
 from feeds.merge_settings import MergeSettings
 from feeds.message import Feed, FeedMessage
 from feeds.passed import PassedRecord
@@ -62,13 +62,7 @@ class MergedFeed:
 
     def late(self, now_ms: float) -> list[Event]:
         """What the timer decides."""
-        events: list[Event] = []
-        while decisions := self._merger.proposals(now_ms):
-            for decision in decisions:
-                events += self._merger.apply(decision, now_ms)
-                if isinstance(decision, GiveUp):
-                    self._forget(decision)
-        return self._taken(events, now_ms)
+        return self._taken(self._merger.decide(now_ms), now_ms)
 
     def due_ms(self) -> float | None:
         """When `late` or `searches` has something."""
@@ -103,9 +97,10 @@ class MergedFeed:
         """Whether an adapter writes to the slot."""
         self._merger.apply(Alive(feed) if alive else Dead(feed), now_ms)
 
-    def _forget(self, decision: GiveUp) -> None:
+    def _forget(self, lost: Lost) -> None:
+        """It need not be searched any more."""
         for asked in list(self._searches):
-            if asked.stream == decision.stream and asked.last <= decision.through:
+            if asked.stream == lost.stream and asked.last <= lost.last:
                 del self._searches[asked]
 
     def _note(self, stream: str, appended_ms: int) -> None:
@@ -116,5 +111,7 @@ class MergedFeed:
         for event in events:
             if isinstance(event, Recover):
                 self._searches[event] = now_ms
+            elif isinstance(event, Lost):
+                self._forget(event)
             self.counts[type(event).__name__.lower()] += 1
         return events

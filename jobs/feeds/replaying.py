@@ -49,7 +49,7 @@ def merged(log: FeedLog, part: Part) -> Iterator[str]:
     merger, now_ms = Merger(_SETTINGS), 0.0
     for entry in _in_order(log, FEEDS, part):
         now_ms = max(now_ms, entry.appended_ms)
-        yield from _lines(_late(merger, now_ms), part)
+        yield from _lines(merger.decide(now_ms), part)
         match entry.content:
             case FeedMessage() as message if part.has(message):
                 yield from _lines(merger.take(entry.feed, (message,), now_ms), part)
@@ -57,15 +57,7 @@ def merged(log: FeedLog, part: Part) -> Iterator[str]:
                 yield from _lines(merger.apply(Passed(entry.feed, word.stream, word.sequence), now_ms), part)
     for feed in FEEDS:
         merger.apply(Dead(feed), now_ms)
-    yield from _lines(_late(merger, now_ms + 2 * _SETTINGS.deadline_ms), part)
-
-
-def _late(merger: Merger, now_ms: float) -> list[Event]:
-    events: list[Event] = []
-    while decisions := merger.proposals(now_ms):
-        for decision in decisions:
-            events += merger.apply(decision, now_ms)
-    return events
+    yield from _lines(merger.decide(now_ms + 2 * _SETTINGS.deadline_ms), part)
 
 
 def _lines(events: list[Event], part: Part) -> Iterator[str]:
