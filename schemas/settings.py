@@ -44,7 +44,7 @@ from schemas.sections import (
     Seconds,
     Section,
 )
-from schemas.settings_files import Sources
+from schemas.settings_files import Sources, read_secret
 from schemas.storage_settings import StorageSettings, check_storage
 from schemas.validation import convert, settings_error
 
@@ -307,14 +307,6 @@ def with_secrets(settings: Settings) -> Settings:
     password = read_secret("kafka.password_file", kafka.password_file)
     client = kafka.client | {"sasl.password": password}
     return msgspec.structs.replace(settings, kafka=msgspec.structs.replace(kafka, client=client))
-
-
-def read_secret(key: str, file: str) -> str:
-    """The content of the file that the setting `key` names, without the final newline. Raises SettingsError."""
-    try:
-        return Path(file).read_text().rstrip("\r\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{key} = {file!r} cannot be read: {error}") from error
 
 
 def _broken_rules(settings: Settings) -> Iterator[str]:

@@ -2,17 +2,56 @@
 
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from schemas.errors import SettingsError
 from schemas.sections import Section
-from schemas.validation import Key, Problem, from_text, not_a_setting, paths, type_of
+from schemas.validation import (
+    Key,
+    Problem,
+    SectionType,
+    convert,
+    from_text,
+    not_a_setting,
+    paths,
+    settings_error,
+    type_of,
+)
 
 ENVIRONMENT_PREFIX = "WAYSTATION_"
 
 _KEY = re.compile(r"[a-z_]+(?:\.[a-z_]+)+|\bdata\b")
+
+
+def load_file(
+    path: Path, section: type[SectionType], broken_rules: Callable[[SectionType], Iterable[str]]
+) -> SectionType:
+    """The settings of a program that has one file; `broken_rules` are those between keys. Raises SettingsError, with
+    every unknown key and every value that is not allowed."""
+    sources = Sources(section)
+    sources.add_file(path)
+    found = convert(sources.table, section)
+    if isinstance(found, list):
+        raise settings_error(sources.sentences(found))
+    broken = [f"{path}: {sentence}" for sentence in broken_rules(found)]
+    if broken:
+        raise settings_error(broken)
+    return found
+
+
+def read_secret(key: str, file: str) -> str:
+    """The content of the file that the setting `key` names, without the final newline. Raises SettingsError."""
+    try:
+        return Path(file).read_text(encoding="utf-8").rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{key} = {file!r} cannot be read: {error}") from error
+
+
+def secret_if_set(key: str, file: str) -> str | None:
+    """As :func:`read_secret`; None if no file is set."""
+    return read_secret(key, file) if file else None
 
 
 class Sources:

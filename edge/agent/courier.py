@@ -15,7 +15,8 @@ from aiosmtplib import SMTPException, SMTPResponseException
 
 from edge.agent.envelope import Mail
 from edge.agent.relay_decisions import Attempt, Reply
-from edge.agent.settings import RelaySettings, client_tls, read_secret
+from edge.agent.settings import RelaySettings, client_tls
+from schemas.settings_files import secret_if_set
 
 NO_UTF8: Final = Reply(553, "5.6.7 the server does not take internationalised addresses (SMTPUTF8)")
 NO_8BIT: Final = Reply(554, "5.6.3 the server takes no 8-bit content (8BITMIME)")
@@ -44,7 +45,7 @@ class SmtpCourier:
     @classmethod
     def of(cls, settings: RelaySettings) -> "SmtpCourier":
         """Raises SettingsError."""
-        password = read_secret("smtp.relay.password_file", settings.password_file)
+        password = secret_if_set("smtp.relay.password_file", settings.password_file)
         return cls(settings, password, client_tls("smtp.relay", settings.ca_file))
 
     async def deliver(self, mail: Mail, recipients: list[str], sending: OnSending) -> Attempt:

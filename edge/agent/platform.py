@@ -8,13 +8,14 @@ from typing import Any
 from edge.agent.failures import OutboxFailures
 from edge.agent.mqtt.exact_store import ExactStore
 from edge.agent.mqtt.forwarding import ClientTransport, to_platform
-from edge.agent.settings import AgentSettings, client_tls, limits, read_secret
+from edge.agent.settings import AgentSettings, client_tls, limits
 from edge.agent.way import Step
 from edge.client.client import Client
 from edge.client.message import Message
 from edge.client.options import ClientOptions
 from edge.link import QuicTls
 from edge.reconnect import FullJitter
+from schemas.settings_files import secret_if_set
 
 
 class Platform:
@@ -108,7 +109,7 @@ def _options(settings: AgentSettings, backoff: FullJitter | None) -> ClientOptio
         "keep_alive_s": platform.keep_alive_s,
         "backoff": backoff or FullJitter(most_s=platform.reconnect_most_s),
     }
-    password = read_secret("platform.password_file", platform.password_file)
+    password = secret_if_set("platform.password_file", platform.password_file)
     if password is not None:
         options["password"] = password.encode()
     return options

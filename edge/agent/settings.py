@@ -17,8 +17,7 @@ from edge.node.settings import MeshSettings
 from edge.uplink.settings import UplinkSettings
 from schemas.errors import SettingsError
 from schemas.sections import NotEmpty, Port, Positive, Seconds, Section
-from schemas.settings_files import Sources
-from schemas.validation import convert, settings_error
+from schemas.settings_files import load_file
 
 EXAMPLE: Final = "agent.toml"
 
@@ -138,15 +137,7 @@ def load(path: Path) -> AgentSettings:
 
     Raises SettingsError, with every unknown key and every value that is not allowed.
     """
-    sources = Sources(AgentSettings)
-    sources.add_file(path)
-    found = convert(sources.table, AgentSettings)
-    if isinstance(found, list):
-        raise settings_error(sources.sentences(found))
-    broken = [f"{path}: {sentence}" for sentence in broken_rules(found)]
-    if broken:
-        raise settings_error(broken)
-    return _resolved(found, path.absolute().parent)
+    return _resolved(load_file(path, AgentSettings, broken_rules), path.absolute().parent)
 
 
 def limits(settings: AgentSettings, window_messages: int | None = None) -> Limits:
@@ -162,17 +153,6 @@ def limits(settings: AgentSettings, window_messages: int | None = None) -> Limit
         connect_timeout_s=platform.connect_timeout_s,
         ping_timeout_s=platform.ping_timeout_s,
     )
-
-
-def read_secret(key: str, file: str) -> str | None:
-    """The content of the file that the key names, without the final newline; None without a file. Raises
-    SettingsError."""
-    if not file:
-        return None
-    try:
-        return Path(file).read_text(encoding="utf-8").rstrip("\r\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{key} = {file!r} cannot be read: {error}") from error
 
 
 def client_tls(section: str, ca_file: str, certificate_file: str = "", key_file: str = "") -> ssl.SSLContext | None:

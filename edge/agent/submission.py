@@ -23,10 +23,11 @@ from edge.agent.envelope import is_address
 from edge.agent.errors import ListenerError
 from edge.agent.mailroom import Mailroom
 from edge.agent.routes import Routes, domain_of
-from edge.agent.settings import SubmissionSettings, read_secret, server_tls
+from edge.agent.settings import SubmissionSettings, server_tls
 from edge.client.errors import MessageTooLarge, NotAccepted
 from schemas.errors import WaystationError
 from schemas.password_file import Passwords, verify
+from schemas.settings_files import secret_if_set
 from schemas.visible import visible
 
 COMMANDS_MAX: Final = 100_000  # of one kind in a connection
@@ -71,7 +72,7 @@ class Submission:
         self._settings, self._mailroom, self._routes = settings, mailroom, routes
         self._tls: ssl.SSLContext | None = server_tls("smtp.submission", settings.certificate_file, settings.key_file)
         self._begins_tls = settings.tls == "starttls"  # in a connection, by a command
-        text = read_secret("smtp.submission.password_file", settings.password_file)
+        text = secret_if_set("smtp.submission.password_file", settings.password_file)
         self._passwords = None if text is None else Passwords.read(text, settings.password_file)
         self._server: asyncio.Server | None = None
         self._sessions: set[_Session] = set()

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from jobs.runtime.submitted import is_submitted
 from jobs.stack.jars import STORES, spark_jars, store_jars
-from schemas.settings import read_secret
+from schemas.settings_files import read_secret
 from schemas.storage_settings import StorageSettings, hadoop_settings, store_environment
 
 CHECKPOINTS = "spark.sql.streaming.checkpointFileManagerClass"

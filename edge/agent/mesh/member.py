@@ -27,7 +27,7 @@ from edge.agent.mesh.mesh_sender import MeshSender, MeshTransport, publish_of
 from edge.agent.mesh.node_carrier import NodeCarrier
 from edge.agent.mesh.node_holder import NodeHolder
 from edge.agent.mesh.renewal import Renewal
-from edge.agent.settings import AgentSettings, client_tls, read_secret
+from edge.agent.settings import AgentSettings, client_tls
 from edge.agent.way import Step
 from edge.client.errors import StoreFull
 from edge.client.message import IncomingMessage
@@ -43,6 +43,7 @@ from edge.uplink import assembly
 from edge.uplink.deliverer import Deliverer
 from schemas.errors import SettingsError
 from schemas.mesh_api import CERTIFICATE_PROPERTY
+from schemas.settings_files import secret_if_set
 
 Take = Callable[[IncomingMessage], Awaitable[None]]
 
@@ -201,7 +202,7 @@ class Member:
             NodeHolder(self._node, self._settings.client_id),
             uplink,
             tls=client_tls("uplink", uplink.ca_file, uplink.certificate_file, uplink.key_file),
-            secret=read_secret("uplink.password_file", uplink.password_file),
+            secret=secret_if_set("uplink.password_file", uplink.password_file),
             carrier=NodeCarrier(self._node),
             clock=lambda: self._node.now_s,
         )

@@ -9,10 +9,11 @@ from edge.agent.errors import ListenerError, SessionRefused
 from edge.agent.mqtt.connection import Connection
 from edge.agent.mqtt.hub import Hub
 from edge.agent.mqtt.settings import ListenerSettings
-from edge.agent.settings import read_secret, server_tls
+from edge.agent.settings import server_tls
 from mqtt.codes import ReasonCode
 from mqtt.packets import Connect
 from schemas.password_file import Passwords, verify
+from schemas.settings_files import secret_if_set
 
 CLOSE_S: Final = 2.0
 
@@ -31,7 +32,7 @@ class Listener:
     def __init__(self, settings: ListenerSettings, hub: Hub) -> None:
         self._settings, self._hub = settings, hub
         self._tls: ssl.SSLContext | None = server_tls("mqtt.listener", settings.certificate_file, settings.key_file)
-        text = read_secret("mqtt.listener.password_file", settings.password_file)
+        text = secret_if_set("mqtt.listener.password_file", settings.password_file)
         self._passwords = None if text is None else Passwords.read(text, settings.password_file)
         self._server: asyncio.Server | None = None
         self._connections: set[Connection] = set()

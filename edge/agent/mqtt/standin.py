@@ -25,13 +25,14 @@ from edge.agent.mqtt.platform_subscriptions import PlatformSubscriptions
 from edge.agent.mqtt.sessions import SessionLimits
 from edge.agent.mqtt.store import MqttStore, StoreLimits, Taken
 from edge.agent.mqtt.topic_routes import TopicRoutes
-from edge.agent.settings import AgentSettings, client_tls, limits, read_secret
+from edge.agent.settings import AgentSettings, client_tls, limits
 from edge.agent.way import Step
 from edge.client.client import Client
 from edge.client.message import IncomingMessage, Message
 from edge.link import QuicTls
 from edge.reconnect import FullJitter
 from schemas.identity import INBOX_MARK
+from schemas.settings_files import secret_if_set
 from schemas.visible import visible
 
 EXPIRE_S: Final = 5.0
@@ -215,7 +216,7 @@ class Standin:
         options = broker_options(broker, self._settings.client_id)
         options["tls"] = client_tls("mqtt.broker", broker.ca_file, broker.certificate_file, broker.key_file)
         options["quic"] = QuicTls(broker.ca_file or None, broker.certificate_file or None, broker.key_file or None)
-        password = read_secret("mqtt.broker.password_file", broker.password_file)
+        password = secret_if_set("mqtt.broker.password_file", broker.password_file)
         if password is not None:
             options["password"] = password.encode()
         if self._backoff is not None:

@@ -18,8 +18,7 @@ from feeds.registry_records import Slot
 from feeds.synchronise import OnRefusal, SynchroniseSettings
 from schemas.errors import SettingsError
 from schemas.sections import Natural, NotEmpty, NotNegative, Positive, Seconds, Section
-from schemas.settings_files import Sources
-from schemas.validation import convert, settings_error
+from schemas.settings_files import load_file, secret_if_set
 
 EXAMPLE: Final = "adapter.toml"
 FormatName = Literal["mode-s", "nmea0183", "nmea2000", "miniseed", "moldudp64", "csv", "json"]
@@ -155,15 +154,7 @@ def example() -> str:
 def load(path: Path) -> AdapterSettings:
     """The settings in a file; relative paths in it are relative to the file's directory. Raises SettingsError, with
     every unknown key and every value that is not allowed."""
-    sources = Sources(AdapterSettings)
-    sources.add_file(path)
-    found = convert(sources.table, AdapterSettings)
-    if isinstance(found, list):
-        raise settings_error(sources.sentences(found))
-    broken = [f"{path}: {sentence}" for sentence in broken_rules(found)]
-    if broken:
-        raise settings_error(broken)
-    return _resolved(found, path.absolute().parent)
+    return _resolved(load_file(path, AdapterSettings, broken_rules), path.absolute().parent)
 
 
 def kafka_options(kafka: KafkaSection, topic: str) -> KafkaOptions:
@@ -175,10 +166,10 @@ def kafka_options(kafka: KafkaSection, topic: str) -> KafkaOptions:
             ca_file=kafka.ca_file or None,
             certificate_file=kafka.certificate_file or None,
             key_file=kafka.key_file or None,
-            key_password=_secret("kafka.key_password_file", kafka.key_password_file),
+            key_password=secret_if_set("kafka.key_password_file", kafka.key_password_file),
             sasl_mechanism=kafka.sasl_mechanism or None,
             username=kafka.username or None,
-            password=_secret("kafka.password_file", kafka.password_file),
+            password=secret_if_set("kafka.password_file", kafka.password_file),
         )
     except ValueError as error:
         raise SettingsError(f"[kafka]: {error}") from error
@@ -193,15 +184,6 @@ def synchronise_settings(administration: AdministrationSection) -> SynchroniseSe
         open_announcements=administration.open,
         answers=10 * administration.open,
     )
-
-
-def _secret(key: str, file: str) -> str | None:
-    if not file:
-        return None
-    try:
-        return Path(file).read_text(encoding="utf-8").rstrip("\r\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{key} = {file!r} cannot be read: {error}") from error
 
 
 def _resolved(settings: AdapterSettings, base: Path) -> AdapterSettings:
