@@ -6,7 +6,6 @@ with SyncClient(client_id="van-7", connect_points=["mqtt://gateway:1883"], store
 """
 
 import asyncio
-import contextlib
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
@@ -19,6 +18,7 @@ from edge.client.limits import Limits
 from edge.client.message import IncomingMessage, Message, MessageState
 from edge.client.options import ClientOptions, MessageOptions, RequestOptions
 from edge.client.sending import OnFailed
+from edge.loop_thread import LoopThread
 from mqtt.codes import ReasonCode
 from mqtt.packets import Subscription
 from schemas.errors import WaystationError
@@ -68,15 +68,12 @@ class SyncClient:
         **options: Unpack[ClientOptions],
     ) -> None:
         self._client = Client(store=store, limits=limits, on_failed=on_failed, **options)
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="waystation-client", daemon=True)
+        self._loop = LoopThread("waystation-client", lambda: ClientClosed(_CLOSED))
         self._callbacks: list[threading.Thread] = []
-        self._is_closed = False
-        self._thread.start()
         try:
             self.call(self._client.__aenter__())
         except BaseException:
-            self._stop()
+            self._loop.stop()
             raise
 
     def __enter__(self) -> Self:
@@ -87,13 +84,13 @@ class SyncClient:
 
     def close(self) -> None:
         """See :meth:`Client.close`. Waits for callbacks that are running, unless called by one."""
-        if self._is_closed:
+        if self._loop.is_stopped:
             return
         self.call(self._client.close())
         for thread in self._callbacks:
             if thread is not threading.current_thread():
                 thread.join()
-        self._stop()
+        self._loop.stop()
 
     @property
     def is_connected(self) -> bool:
@@ -141,7 +138,7 @@ class SyncClient:
                 message = self.call(following())
             except StopAsyncIteration:
                 return
-            yield message.on_thread(self._soon)
+            yield message.on_thread(self._loop.soon)
 
     def on_message(self, callback: Callable[[IncomingMessage], None]) -> None:
         """Calls `callback` with each message that arrives, in a thread of its own, one at a time. A message is
@@ -175,22 +172,4 @@ class SyncClient:
 
     def call(self, action: Coroutine[Any, Any, T]) -> T:
         """Runs `action` on the client's loop; its result."""
-        if self._is_closed:
-            action.close()
-            raise ClientClosed(_CLOSED)
-        future = asyncio.run_coroutine_threadsafe(action, self._loop)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()  # a thread that is interrupted does not leave it behind
-            raise
-
-    def _soon(self, action: Callable[[], None]) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: the message comes again
-            self._loop.call_soon_threadsafe(action)
-
-    def _stop(self) -> None:
-        self._is_closed = True
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        return self._loop.call(action)

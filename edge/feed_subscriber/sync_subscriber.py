@@ -5,18 +5,15 @@ with SyncFeedSubscriber("flight", kafka="broker:9092", name="desk-1", state="des
         ...
 """
 
-import asyncio
-import threading
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import Self, Unpack
 
 from edge.feed_subscriber.errors import FeedClosed
 from edge.feed_subscriber.items import FeedItem
 from edge.feed_subscriber.options import FeedOptions
 from edge.feed_subscriber.subscriber import FeedSubscriber
-
-T = TypeVar("T")
+from edge.loop_thread import LoopThread
 
 
 class SyncFeedSubscriber:
@@ -25,14 +22,11 @@ class SyncFeedSubscriber:
 
     def __init__(self, feed: str, **options: Unpack[FeedOptions]) -> None:
         self._subscriber = FeedSubscriber(feed, **options)
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="waystation-feed-loop", daemon=True)
-        self._is_closed = False
-        self._thread.start()
+        self._loop = LoopThread("waystation-feed-loop", lambda: FeedClosed("the subscriber is closed"))
         try:
-            self._call(self._subscriber.__aenter__())
+            self._loop.call(self._subscriber.__aenter__())
         except BaseException:
-            self._stop()
+            self._loop.stop()
             raise
 
     def __enter__(self) -> Self:
@@ -43,27 +37,27 @@ class SyncFeedSubscriber:
 
     def close(self) -> None:
         """See :meth:`FeedSubscriber.close`."""
-        if not self._is_closed:
+        if not self._loop.is_stopped:
             try:
-                self._call(self._subscriber.close())
+                self._loop.call(self._subscriber.close())
             finally:
-                self._stop()
+                self._loop.stop()
 
     def __iter__(self) -> Iterator[FeedItem]:
         return self
 
     def __next__(self) -> FeedItem:
         """See :meth:`FeedSubscriber.__anext__`; blocks until the next item is there."""
-        if self._is_closed:
+        if self._loop.is_stopped:
             raise StopIteration
         try:
-            return self._call(self._next())
+            return self._loop.call(self._next())
         except StopAsyncIteration:
             raise StopIteration from None
 
     def commit(self, item: FeedItem) -> None:
         """See :meth:`FeedSubscriber.commit`."""
-        self._call(self._subscriber.commit(item))
+        self._loop.call(self._subscriber.commit(item))
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -72,20 +66,3 @@ class SyncFeedSubscriber:
 
     async def _next(self) -> FeedItem:
         return await anext(self._subscriber)
-
-    def _call(self, action: Coroutine[Any, Any, T]) -> T:
-        if self._is_closed:
-            action.close()
-            raise FeedClosed("the subscriber is closed")
-        future = asyncio.run_coroutine_threadsafe(action, self._loop)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()  # a thread that is interrupted does not leave it behind
-            raise
-
-    def _stop(self) -> None:
-        self._is_closed = True
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()

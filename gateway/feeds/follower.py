@@ -21,12 +21,12 @@ from gateway.feeds.events import FeedEvents
 from gateway.feeds.table import FeedTable
 from gateway.feeds.watch import FeedWatch, Look
 from gateway.record import Record
+from gateway.skipped_records import SkippedRecords
 from schemas.errors import RecordError
 from schemas.events import Event, encode
 from schemas.feed_api import FeedChange
 from schemas.feed_settings import FeedsSettings
 
-_LOG_EVERY_S: Final = 60.0
 _CLEAN_EVERY_S: Final = 30.0
 _REMOVED_AT_ONCE: Final = 200
 _GRACE_S: Final = 60.0
@@ -65,7 +65,7 @@ class FeedFollower:
         self._cleaner: asyncio.TimerHandle | None = None
         self._decided: dict[int, asyncio.Future[bool]] = {}
         self._started_at = now()
-        self._logged_at = float("-inf")
+        self._skipped = SkippedRecords("feeds", counts, "feed_records_skipped", now)
 
     async def start(self) -> None:
         """Returns once the table has what was on the topic; what comes later follows. Raises BusError."""
@@ -138,8 +138,7 @@ class FeedFollower:
             changes = now is not None and self._watch.changes(key, content, now)
             applied = self.table.apply(key, content, now, offset)
         except RecordError as error:
-            self._counts["feed_records_skipped"] += 1
-            self._log(offset, error)
+            self._skipped.skip(offset, error)
             return ""
         self._counts["feed_entries_forgotten"] += applied.displaced
         if applied.won is not None and now is not None:
@@ -148,13 +147,6 @@ class FeedFollower:
             if waiting is not None and not waiting.done():
                 waiting.set_result(applied.won)
         return key.feed if changes else ""
-
-    def _log(self, offset: int, error: RecordError) -> None:
-        """At most once a minute: whoever writes one bad record may write many."""
-        at = self._now()
-        if at - self._logged_at >= _LOG_EVERY_S:
-            self._logged_at = at
-            log.warning("skipped a record on the topic feeds", offset=offset, reason=str(error)[:200])
 
     def _look(self, feed: str, now: float) -> None:
         look = self._watch.look(feed, now)

@@ -6,17 +6,12 @@ Whoever may write to the topic may write anything: a record that is not valid is
 from collections import Counter
 from collections.abc import Callable
 
-import structlog
-
 from gateway.bus import Bus
 from gateway.members.table import MemberTable
 from gateway.record import Record
+from gateway.skipped_records import SkippedRecords
 from schemas.errors import RecordError
 from schemas.members import decode_heartbeat
-
-_LOG_EVERY_S = 60.0
-
-log = structlog.get_logger(__name__)
 
 
 class MembersFollower:
@@ -30,7 +25,7 @@ class MembersFollower:
         self._table = table
         self._now = now
         self._counts = counts
-        self._logged_at = float("-inf")
+        self._skipped = SkippedRecords("members", counts, "member_records_skipped", now)
 
     async def start(self) -> None:
         """Returns once the table has what was on the topic; what comes later follows. Raises BusError."""
@@ -50,12 +45,4 @@ class MembersFollower:
             else:
                 self._counts["members_forgotten"] += self._table.apply(*decode_heartbeat(record.key(), value), now)
         except RecordError as error:
-            self._counts["member_records_skipped"] += 1
-            self._log(record, error)
-
-    def _log(self, record: Record, error: RecordError) -> None:
-        """At most once a minute: whoever writes one bad record may write many."""
-        now = self._now()
-        if now - self._logged_at >= _LOG_EVERY_S:
-            self._logged_at = now
-            log.warning("skipped a record on the topic members", offset=record.offset(), reason=str(error)[:200])
+            self._skipped.skip(record.offset(), error)

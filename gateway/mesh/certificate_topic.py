@@ -33,10 +33,10 @@ from bundles.receipt import Role
 from gateway.bus import Bus
 from gateway.mesh.platform import Platform
 from gateway.record import Record
+from gateway.skipped_records import SkippedRecords
 from gateway.slices import in_slices
 
 _AGAIN_S: Final = 5.0
-_LOG_EVERY_S: Final = 60.0
 _KEY_BYTES_MAX: Final = 255 + 1 + 32
 
 log = structlog.get_logger(__name__)
@@ -63,7 +63,7 @@ class CertificateTopic:
         self._sent: Counter[bytes] = Counter()  # by key, records that are on their way, here or back here
         self._again: dict[bytes, bytes] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self._logged_s = float("-inf")
+        self._skipped = SkippedRecords("mesh-certificates", counts, "mesh_certificate_records_skipped", wall_s)
 
     def __len__(self) -> int:
         """How many names the topic has certificates of."""
@@ -172,7 +172,7 @@ class CertificateTopic:
             if _key(certificate) != key:
                 raise CertificateError("a certificate has the key of another")
         except CertificateError as error:
-            self._skip(record, error)
+            self._skipped.skip(record.offset(), error)
             return []
         if not certificate.may_have_signed(self._wall_s()):
             self._remove(name, key)
@@ -209,16 +209,6 @@ class CertificateTopic:
             del self._names[name]
         if certificate.name != self._platform.name:
             self._platform.known.remove(certificate.der)
-
-    def _skip(self, record: Record, error: CertificateError) -> None:
-        """At most a line a minute: whoever writes one bad record may write many."""
-        self._counts["mesh_certificate_records_skipped"] += 1
-        now_s = self._wall_s()
-        if now_s - self._logged_s >= _LOG_EVERY_S:
-            self._logged_s = now_s
-            log.warning(
-                "skipped a record on the topic mesh-certificates", offset=record.offset(), reason=str(error)[:200]
-            )
 
 
 def _key(certificate: Certificate) -> bytes:
