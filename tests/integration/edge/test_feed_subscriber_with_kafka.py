@@ -39,6 +39,8 @@ from waystation import (
 A, B = Feed.ACTIVE, Feed.BACKUP
 PATIENCE_S = 60.0
 
+pytestmark = draw.over_processes
+
 LIMITS = FeedLimits(connect_timeout_s=PATIENCE_S, begin_ms=100)
 PATIENT = FeedLimits(connect_timeout_s=PATIENCE_S, merge=MergeSettings(deadline_ms=60_000))
 
@@ -47,8 +49,6 @@ PATIENT = FeedLimits(connect_timeout_s=PATIENCE_S, merge=MergeSettings(deadline_
 SUBSCRIBER = """
 import sys
 from waystation import FeedDelivery, FeedLimits, Lost, SyncFeedSubscriber
-
-pytestmark = draw.over_processes
 
 brokers, prefix, state, output = sys.argv[1:]
 with (
