@@ -9,7 +9,6 @@ feeds/<slot>/state/          its checkpoint
 
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Final
 
 from feeds.message import FEEDS, Feed
 from feeds.registry_records import SLOTS
+from jobs.demo.children import wait_or_kill
 from jobs.demo.errors import DemoError
 from jobs.demo.feed_plan import SOURCE
 
@@ -179,13 +179,7 @@ class Adapters:
         """Ends them in order, or by force."""
         for child in self._children.values():
             child.terminate()
-        deadline = time.monotonic() + STOP_S
-        for child in self._children.values():
-            try:
-                child.wait(max(0.0, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                child.kill()
-                child.wait()
+        wait_or_kill(self._children.values(), STOP_S)
         self._children.clear()
 
     def _log(self, feed: Feed) -> Path:

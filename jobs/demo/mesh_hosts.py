@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from jobs.demo.children import wait_or_kill
 from jobs.demo.errors import DemoError
 from jobs.demo.mesh_agents import MeshFiles
 from jobs.demo.mesh_host import Ready
@@ -92,13 +93,8 @@ class Hosts:
         for child in self._children.values():
             assert child.stdin is not None
             child.stdin.close()
-        deadline = time.monotonic() + STOP_S
+        wait_or_kill(self._children.values(), STOP_S)
         for child in self._children.values():
-            try:
-                child.wait(max(0.0, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                child.kill()
-                child.wait()
             assert child.stdout is not None
             child.stdout.close()
         self._children.clear()

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
 
+from jobs.demo.children import wait_or_kill
 from jobs.demo.errors import DemoError
 from jobs.errors import StackError
 from jobs.stack import local
@@ -129,11 +130,7 @@ class _Starting:
         """Stop it, and the parts it has begun to start, unless it has ended by itself."""
         if self._child.poll() is None:
             self._child.send_signal(signal.SIGINT)
-            try:
-                self._child.wait(ABANDON_S)
-            except subprocess.TimeoutExpired:
-                self._child.kill()
-                self._child.wait()
+            wait_or_kill([self._child], ABANDON_S)
         for stream in (self._child.stdout, self._child.stderr):
             if stream is not None:
                 stream.close()
