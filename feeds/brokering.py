@@ -12,7 +12,8 @@ from typing import Final, Literal, NamedTuple
 from feeds.errors import FeedSettingsError
 from feeds.pairing import Paired, Refused, decide
 from feeds.registry import KnownAdapter, Registry
-from feeds.registry_records import Slot, other_slot
+from feeds.registry_records import other_slot
+from schemas.feed_words import Slot
 
 FeedState = Literal["redundant", "single", "down", "refused"]
 STATES: Final[tuple[FeedState, ...]] = ("redundant", "single", "down", "refused")

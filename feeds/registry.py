@@ -10,20 +10,11 @@ knows of the other yet, do no harm: the merger drops copies by number.
 """
 
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from feeds.pairing import Paired, Refused, decide
-from feeds.registry_records import (
-    SLOTS,
-    AdapterBeat,
-    Assignment,
-    RegistryKey,
-    RegistryRecord,
-    Slot,
-    Subscription,
-)
-
-_HOLDS: Final = ("up", "source_lost", "ended")
+from feeds.registry_records import SLOTS, AdapterBeat, Assignment, RegistryKey, RegistryRecord, Subscription
+from schemas.feed_words import HOLDING, Slot
 
 
 class KnownAdapter(NamedTuple):
@@ -94,7 +85,7 @@ class Registry:
         found = [
             one
             for one in self.adapters(feed)
-            if one.beat.slot == slot and one.beat.state in _HOLDS and self.is_alive(one, now)
+            if one.beat.slot == slot and one.beat.state in HOLDING and self.is_alive(one, now)
         ]
         return sorted(found, key=lambda one: (one.beat.boot, one.name))
 

@@ -28,12 +28,9 @@ from feeds.message import FEED_NAME, NAME_BYTES_MAX, NUMBER_MAX, Feed
 from feeds.pairing import FeedSource
 from schemas.events import Event
 from schemas.events import decode as decode_event
+from schemas.feed_words import AdapterState, Slot, SubscriberMode
 
 Kind = Literal["adapter", "assignment", "subscriber", "request", "announcement", "answer", "result"]
-Slot = Literal["active", "backup"]
-"""Where an adapter writes: the first or the second half of the partitions of `feed.<name>`. It never changes while the
-adapter runs. Which of the two subscribers are told to prefer is the assignment."""
-
 SLOTS: Final[tuple[Slot, Slot]] = ("active", "backup")
 LARGEST_RECORD: Final = 262_144
 """The largest record, in bytes, that readers accept."""
@@ -66,18 +63,15 @@ class StreamPosition(msgspec.Struct, frozen=True, array_like=True):
 
 class AdapterBeat(Event, frozen=True, kw_only=True):
     """What an adapter says of itself. (`boot`, `seq`) orders the records of a name; `boot` is when the process started.
-
-    `state`: `waiting`: another adapter has its slot; `refused`: `reason` says why it cannot be the other's pair; `up`:
-    follows the source; `source_lost`: tries to reach it; `ended`: the source has ended; `gone`: stopped in order.
-    `machine` and `zone` are where it runs: the two adapters of a pair should differ in both. `source` decides on pairs
-    (:mod:`feeds.pairing`). `messages` is how many it has written since `boot`; `streams` has positions of the source
-    streams written last.
+    `reason` says why it is in the state `refused`. `machine` and `zone` are where it runs: the two adapters of a pair
+    should differ in both. `source` decides on pairs (:mod:`feeds.pairing`). `messages` is how many it has written since
+    `boot`; `streams` has positions of the source streams written last.
     """
 
     boot: Count
     seq: Count
     slot: Slot
-    state: Literal["waiting", "refused", "up", "source_lost", "ended", "gone"]
+    state: AdapterState
     at_us: Count
     machine: Annotated[str, Meta(min_length=1, max_length=255)]
     zone: Annotated[str, Meta(max_length=64)] = ""
@@ -106,7 +100,7 @@ class Assignment(Event, frozen=True, kw_only=True):
 class Subscription(Event, frozen=True, kw_only=True):
     """A subscriber that told the service of itself. It lapses unless renewed within `ttl_s`, by the append time."""
 
-    mode: Literal["warm", "cold"] = "warm"
+    mode: SubscriberMode = "warm"
     identity: Annotated[str, Meta(max_length=NAME_BYTES_MAX)] = ""
     ttl_s: Annotated[int, Meta(ge=1, le=86_400)] = 60
     at_us: Count

@@ -12,7 +12,8 @@ from typing import Final, Literal, NamedTuple
 
 from feeds.message import NUMBER_MAX
 from feeds.registry import Registry
-from feeds.registry_records import Slot, other_slot
+from feeds.registry_records import other_slot
+from schemas.feed_words import Slot
 
 _AFTER_S: Final = 1e-3
 

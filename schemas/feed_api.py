@@ -5,6 +5,8 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
+from schemas.feed_words import AdapterState, Slot, SubscriberMode
+
 FEEDS_PATH: Final = "/v1/feeds"
 SUBSCRIBER_PATTERN: Final = "^[A-Za-z0-9][A-Za-z0-9._:@~-]{0,127}$"
 STREAM_PATTERN: Final = r"^[^\x00-\x1f#+]{1,255}@(0|[1-9][0-9]{0,18})$"
@@ -16,9 +18,7 @@ FEEDS_ROOT: Final = "$feeds"
 `$feeds/<feed>/switch` may switch it; to `$feeds/<feed>/administrative`, send administrative messages. `$feeds/<feed>`
 is the topic of its state, to which nobody publishes."""
 
-FeedSlot = Literal["active", "backup"]
 FeedStateName = Literal["redundant", "single", "down", "refused"]
-AdapterState = Literal["waiting", "refused", "up", "source_lost", "ended", "gone"]
 
 
 class _Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,7 +32,7 @@ class _Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class FeedPlace(_Answer, frozen=True):
     """Where a stream comes from. `zone` is empty if the adapter does not say."""
 
-    slot: FeedSlot
+    slot: Slot
     adapter: str
     machine: str
     zone: str
@@ -42,7 +42,7 @@ class FeedAdapter(_Answer, frozen=True):
     """An adapter by its newest heartbeat."""
 
     name: str
-    slot: FeedSlot
+    slot: Slot
     state: AdapterState
     alive: bool
 
@@ -77,7 +77,7 @@ class FeedAdapterDetail(_Answer, frozen=True):
     """An adapter in detail. `source` describes what it reads; `messages`, `malformed` count since its start."""
 
     name: str
-    slot: FeedSlot
+    slot: Slot
     state: AdapterState
     alive: bool
     reason: str
@@ -100,7 +100,7 @@ class FeedLag(_Answer, frozen=True):
 class FeedAssignment(_Answer, frozen=True):
     """Which slot is to be the active stream. Revision 0: nobody has assigned it yet."""
 
-    active: FeedSlot
+    active: Slot
     revision: int
     reason: str = ""
     by: str = ""
@@ -136,7 +136,7 @@ class SubscriberRequest(_Request, frozen=True):
     """Subscribe to a feed, or renew. `warm`: reads both streams; `cold`: reads the backup only once it is needed."""
 
     subscriber: Annotated[str, Meta(pattern=SUBSCRIBER_PATTERN)]
-    mode: Literal["warm", "cold"] = "warm"
+    mode: SubscriberMode = "warm"
 
 
 class BrokeredPair(_Answer, frozen=True):
@@ -150,7 +150,7 @@ class BrokeredPair(_Answer, frozen=True):
     active: FeedPlace | None
     backup: FeedPlace | None
     revision: int
-    mode: Literal["warm", "cold"]
+    mode: SubscriberMode
     ttl_s: int
     reason: str
 
@@ -158,7 +158,7 @@ class BrokeredPair(_Answer, frozen=True):
 class SwitchRequest(_Request, frozen=True):
     """Make a slot the active stream."""
 
-    active: FeedSlot
+    active: Slot
     reason: Annotated[str, Meta(max_length=1_000)] = ""
 
 

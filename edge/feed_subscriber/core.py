@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from edge.feed_subscriber.batch import Batch, Search, SearchResult
-from edge.feed_subscriber.following import Command, Following, Mode, TakeUp
+from edge.feed_subscriber.following import Command, Following, TakeUp
 from edge.feed_subscriber.items import Gap, Switched
 from edge.feed_subscriber.limits import FeedLimits
 from edge.feed_subscriber.merging import Merging
@@ -27,6 +27,7 @@ from edge.feed_subscriber.stream_view import Place
 from feeds.merge_inputs import Alive, Copy, Dead, Searched
 from feeds.message import FEEDS, Feed, partition_of
 from feeds.registry_records import SLOTS, RegistryKey, RegistryRecord
+from schemas.feed_words import SubscriberMode
 
 _SEARCH_MS: Final = 100
 
@@ -40,7 +41,7 @@ class SubscriberCore:
         feed: str,
         partitions: int,
         limits: FeedLimits,
-        mode: Mode,
+        mode: SubscriberMode,
         stored: StoredState,
         now: float,
         begins: Mapping[str, int],

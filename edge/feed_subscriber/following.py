@@ -6,13 +6,12 @@ the present one is read on until both are read up to their ends. What is before 
 passed by that feed, so the merger asks its log for it.
 """
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from edge.feed_subscriber.replay import ReadPosition
 from edge.feed_subscriber.slots import Slots
 from feeds.message import FEEDS, Feed, feed_of_partition, partitions_of, sibling_of
-
-Mode = Literal["warm", "cold"]
+from schemas.feed_words import SubscriberMode
 
 
 class TakeUp(NamedTuple):
@@ -40,7 +39,7 @@ Command = Follow | Unfollow
 class Following:
     """`current`: in mode cold, the slot that is read; `followed`: which are."""
 
-    def __init__(self, mode: Mode, partitions: int, current: Feed, followed: frozenset[Feed]) -> None:
+    def __init__(self, mode: SubscriberMode, partitions: int, current: Feed, followed: frozenset[Feed]) -> None:
         self._mode, self._partitions = mode, partitions
         self.current = current
         self.followed = followed

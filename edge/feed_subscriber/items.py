@@ -7,6 +7,8 @@ from typing import Literal
 
 from msgspec import Struct
 
+from schemas.feed_words import Slot
+
 
 class FeedDelivery(Struct, frozen=True, kw_only=True, gc=False):
     """A message of source stream `stream` (`name@epoch`). `part` is 0, or k for the k-th administrative message after
@@ -68,7 +70,7 @@ class Switched(Struct, frozen=True, kw_only=True, gc=False):
     cold, the copies of `slot` are read now."""
 
     ordinal: int
-    slot: Literal["active", "backup"]
+    slot: Slot
     what: Literal["dead", "alive", "assigned", "read"]
     adapter: str = ""
     reason: str = ""

@@ -12,7 +12,7 @@ from edge.client.kafka_options import KafkaOptions
 from edge.feed_subscriber.batch import Search
 from edge.feed_subscriber.core import SubscriberCore
 from edge.feed_subscriber.errors import FeedUnavailable
-from edge.feed_subscriber.following import Command, Mode
+from edge.feed_subscriber.following import Command
 from edge.feed_subscriber.items import Gap
 from edge.feed_subscriber.kafka_reader import KafkaReader, RegistryEntry, Report
 from edge.feed_subscriber.kafka_search import KafkaSearch
@@ -24,6 +24,7 @@ from edge.feed_subscriber.state import StateChange, StoredState
 from feeds.message import FEEDS, partition_of, topic_of
 from feeds.registry_records import decode
 from schemas.errors import RecordError
+from schemas.feed_words import SubscriberMode
 from schemas.topics import Topics
 
 _log: Final = logging.getLogger("waystation.feeds")
@@ -39,7 +40,7 @@ class KafkaSource:
         brokers: list[str],
         options: KafkaOptions,
         prefix: str,
-        mode: Mode,
+        mode: SubscriberMode,
         start: Start,
         streams: frozenset[str] | None,
         limits: FeedLimits,

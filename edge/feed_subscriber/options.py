@@ -9,10 +9,10 @@ from typing import Final, Literal, TypedDict
 
 from edge.client.client import Client
 from edge.client.kafka_options import KafkaOptions
-from edge.feed_subscriber.following import Mode
 from edge.feed_subscriber.limits import FeedLimits
 from feeds.errors import FeedRecordError
 from feeds.message import FEED_NAME, NUMBER_MAX, checked_stream
+from schemas.feed_words import SubscriberMode
 
 Start = Literal["end", "beginning"] | Mapping[str, int]
 Snapshot = Callable[[str, int, int], Awaitable[Mapping[int, bytes] | None]]
@@ -29,7 +29,7 @@ class FeedOptions(TypedDict, total=False):
     prefix: str
     gateway: str | Client | None
     state: str | Path | None
-    mode: Mode
+    mode: SubscriberMode
     start: Start
     streams: Collection[str] | None
     auto_commit: bool
@@ -51,7 +51,7 @@ class SubscriberOptions:
     prefix: str = "ws."
     gateway: str | Client | None = None
     state: str | Path | None = None
-    mode: Mode = "warm"
+    mode: SubscriberMode = "warm"
     start: Start = "end"
     streams: Collection[str] | None = None
     auto_commit: bool = True

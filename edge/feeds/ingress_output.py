@@ -16,8 +16,9 @@ from typing import Generic, Protocol, TypeVar
 from feeds.ingress_copy import ingress_copy
 from feeds.message import FeedMessage
 from feeds.passed import PassedRecord
-from feeds.registry_records import Slot, feed_of
+from feeds.registry_records import feed_of
 from schemas.envelope import Headers
+from schemas.feed_words import Slot
 
 _log = logging.getLogger("waystation.feed")
 

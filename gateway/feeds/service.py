@@ -5,13 +5,7 @@ from typing import Final
 
 from feeds.brokering import status_of
 from feeds.message import NUMBER_MAX, topic_of
-from feeds.registry_records import (
-    AdministrativeRequest,
-    Assignment,
-    RegistryKey,
-    Slot,
-    Subscription,
-)
+from feeds.registry_records import AdministrativeRequest, Assignment, RegistryKey, Subscription
 from gateway.errors import FeedConflict, FeedLimitReached
 from gateway.feeds.answers import administrative_state, feed_assignment, feed_detail, feed_state, place
 from gateway.feeds.follower import FeedFollower
@@ -26,6 +20,7 @@ from schemas.feed_api import (
     SwitchRequest,
 )
 from schemas.feed_settings import FeedsSettings
+from schemas.feed_words import Slot
 from schemas.identity import new_message_id
 
 _BY_BYTES: Final = 255

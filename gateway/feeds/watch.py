@@ -12,11 +12,12 @@ from typing import Final, NamedTuple
 
 from feeds.brokering import FeedStatus, status_of
 from feeds.registry import KnownAdapter
-from feeds.registry_records import SLOTS, AdapterBeat, Assignment, RegistryKey, RegistryRecord, Slot
+from feeds.registry_records import SLOTS, AdapterBeat, Assignment, RegistryKey, RegistryRecord
 from feeds.switching import Switch, SwitchRule, Watched, due_switch, next_look
 from gateway.feeds.changes import Difference, Seen, differences
 from gateway.feeds.table import FeedTable
 from schemas.feed_settings import FeedsSettings
+from schemas.feed_words import Slot
 
 _SPREAD: Final = 0.5
 _RETRY: Final = 5.0

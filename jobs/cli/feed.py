@@ -16,6 +16,7 @@ from jobs.cli.context import Shared, shared
 from jobs.output import cell, errors, json_text, output
 from jobs.text_tables import Column
 from schemas.feed_api import FeedDetail, FeedList, FeedPlace
+from schemas.feed_words import SubscriberMode
 
 Feed = Annotated[str, typer.Argument(metavar="FEED", help="Name of the feed.")]
 HttpAddress = Annotated[
@@ -155,11 +156,11 @@ def subscribe(
     from feeds.merge_settings import MergeSettings
     from jobs.feeds.feed_log import FeedLog
     from jobs.feeds.merged_feed import MergedFeed
-    from jobs.feeds.subscribing import GatewayThread, Mode, Subscribing, summary
+    from jobs.feeds.subscribing import GatewayThread, Subscribing, summary
 
     options = shared(context)
     api = Access(address, user, password_file, tls, cafile, cert, key).feed_api(options)
-    mode: Mode = "cold" if cold else "warm"
+    mode: SubscriberMode = "cold" if cold else "warm"
     name = name or f"cli-{secrets.token_hex(4)}"
     pair = api.subscribe(feed, name, mode)
     log = FeedLog(*_kafka(options), pair.topic, pair.partitions)

@@ -12,7 +12,8 @@ from urllib.request import HTTPRedirectHandler, HTTPSHandler, ProxyHandler, Requ
 import msgspec
 
 from jobs.errors import FeedCommandError
-from schemas.feed_api import FEEDS_PATH, BrokeredPair, FeedAssignment, FeedDetail, FeedList, FeedSlot
+from schemas.feed_api import FEEDS_PATH, BrokeredPair, FeedAssignment, FeedDetail, FeedList
+from schemas.feed_words import Slot
 
 TIMEOUT_S = 10.0
 
@@ -38,7 +39,7 @@ class FeedApi(NamedTuple):
     def feed(self, feed: str) -> FeedDetail:
         return self._ask("GET", f"/{quote(feed, safe='')}", FeedDetail)
 
-    def switch(self, feed: str, slot: FeedSlot, reason: str) -> FeedAssignment:
+    def switch(self, feed: str, slot: Slot, reason: str) -> FeedAssignment:
         body = {"active": slot, "reason": reason}
         return self._ask("POST", f"/{quote(feed, safe='')}/switch", FeedAssignment, body)
 

@@ -8,7 +8,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 from feeds.merge_events import Delivered, Event, Late
 from feeds.message import Feed
@@ -19,12 +19,10 @@ from jobs.feeds.feed_lines import event_line, feed_line
 from jobs.feeds.feed_log import BATCH, FeedLog
 from jobs.feeds.merged_feed import MergedFeed
 from schemas.feed_api import FeedDetail
+from schemas.feed_words import HOLDING, SubscriberMode
 
 _POLL_S: Final = 0.1
 _ASK_S: Final = 0.5
-_ALIVE: Final = ("up", "source_lost", "ended")
-
-Mode = Literal["warm", "cold"]
 
 
 class Plan(NamedTuple):
@@ -34,11 +32,11 @@ class Plan(NamedTuple):
     alive: frozenset[Feed]
 
 
-def plan_of(detail: FeedDetail, mode: Mode) -> Plan:
+def plan_of(detail: FeedDetail, mode: SubscriberMode) -> Plan:
     """Of two streams that are no pair only the active one is read. A cold subscriber reads the active one; it asks the
     log of the other for what is missing. Without an active stream the one that was assigned is read."""
     active = feed_of(detail.active.slot if detail.active is not None else detail.assignment.active)
-    alive = frozenset(feed_of(one.slot) for one in detail.adapters if one.alive and one.state in _ALIVE)
+    alive = frozenset(feed_of(one.slot) for one in detail.adapters if one.alive and one.state in HOLDING)
     if detail.state == "refused":
         return Plan(frozenset({active}), frozenset({active}))
     return Plan(frozenset({active} if mode == "cold" else Feed), alive)
@@ -48,7 +46,7 @@ class GatewayThread:
     """Asks the gateway about the feed, and renews the subscription, until `stop`. `found` has each answer, or why there
     is none."""
 
-    def __init__(self, api: FeedApi, feed: str, name: str, mode: Mode, renew_s: float) -> None:
+    def __init__(self, api: FeedApi, feed: str, name: str, mode: SubscriberMode, renew_s: float) -> None:
         self._api, self._feed, self._name, self._mode, self._renew_s = api, feed, name, mode, renew_s
         self.found: queue.SimpleQueue[FeedDetail | FeedCommandError] = queue.SimpleQueue()
         self._stopping = threading.Event()
@@ -81,7 +79,7 @@ class Subscribing:
         merged: MergedFeed,
         write: Callable[[str], None],
         warn: Callable[[str], None],
-        mode: Mode,
+        mode: SubscriberMode,
     ) -> None:
         self._log, self._merged, self._write, self._warn, self._mode = log, merged, write, warn, mode
         self._plan: Plan | None = None

@@ -13,7 +13,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 from edge.feeds.adapter.administration import Administration
 from edge.feeds.adapter.administrative_items import View
@@ -31,7 +31,8 @@ from edge.feeds.adapter.settings_rules import BEAT_S
 from edge.feeds.adapter.sources.clock import now_us
 from edge.feeds.errors import NameTaken
 from feeds.registry import Registry
-from feeds.registry_records import AdapterBeat, RegistryKey, Slot
+from feeds.registry_records import AdapterBeat, RegistryKey
+from schemas.feed_words import AdapterState, Slot
 
 _log = logging.getLogger("waystation.feed")
 ADAPTERS_MAX: Final = 1_000
@@ -39,7 +40,6 @@ FAREWELL_S: Final = 2.0
 COUNTS_S: Final = 60.0
 """How often the log has what was written, malformed and dropped so far."""
 
-BeatState = Literal["waiting", "refused", "up", "source_lost", "ended", "gone"]
 MakeOutputs = Callable[[AdapterSettings], Sequence[Output]]
 
 
@@ -184,7 +184,7 @@ class Adapter:
         self._lags.own_beat(positions, now)
         standing = self._holding.standing
         reason = standing.reason
-        state: BeatState = standing.state
+        state: AdapterState = standing.state
         if standing.state == "up":
             self._claimed_at = self._claimed_at or self._seq
             state, reason = (following.state, following.reason) if following else ("source_lost", "claims the slot")

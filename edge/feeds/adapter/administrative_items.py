@@ -11,9 +11,9 @@ from feeds.registry_records import (
     AnswerRecord,
     RegistryKey,
     RegistryRecord,
-    Slot,
 )
 from feeds.synchronise import Announcement, Schedule, Verdict
+from schemas.feed_words import Slot
 
 Write = tuple[RegistryKey, RegistryRecord | None]
 

@@ -10,7 +10,8 @@ from typing import Final, Literal, NamedTuple
 from feeds.errors import FeedSettingsError
 from feeds.pairing import FeedSource, Refused, decide
 from feeds.registry import KnownAdapter, Registry
-from feeds.registry_records import SLOTS, Slot
+from feeds.registry_records import SLOTS
+from schemas.feed_words import Slot
 
 STANDBY_S: Final = 60.0
 """For how long an adapter that waits for the slot is remembered, longer than any pause of a process is likely to be."""

@@ -9,7 +9,8 @@ from edge.feeds.adapter.settings import KafkaSection
 from feeds import message, passed
 from feeds.message import FeedMessage, partition_of, topic_of
 from feeds.passed import PassedRecord
-from feeds.registry_records import Slot, feed_of
+from feeds.registry_records import feed_of
+from schemas.feed_words import Slot
 
 _log = logging.getLogger("waystation.feed")
 

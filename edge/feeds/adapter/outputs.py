@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from edge.feeds.adapter.resume import Outgoing
-from feeds.registry_records import Slot
+from schemas.feed_words import Slot
 
 
 class Output(Protocol):

@@ -14,9 +14,9 @@ from edge.feeds.adapter.address import Address, parse_address
 from edge.feeds.adapter.settings_rules import broken_rules
 from feeds.counter import MINISEED
 from feeds.line_mapping import Unit
-from feeds.registry_records import Slot
 from feeds.synchronise import OnRefusal, SynchroniseSettings
 from schemas.errors import SettingsError
+from schemas.feed_words import Slot
 from schemas.sections import Natural, NotEmpty, NotNegative, Positive, Seconds, Section
 from schemas.settings_files import load_file, secret_if_set
 

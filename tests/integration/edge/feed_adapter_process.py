@@ -12,9 +12,10 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from feeds.errors import FeedRecordError
 from feeds.message import FEEDS, FeedMessage, partition_of
 from feeds.passed import PassedRecord, decode_either
-from feeds.registry_records import AdapterBeat, RegistryKey, RegistryRecord, Slot, decode, feed_of
+from feeds.registry_records import AdapterBeat, RegistryKey, RegistryRecord, decode, feed_of
 from jobs.stack.topics import admin_client, create_topics
 from schemas.events import encode
+from schemas.feed_words import Slot
 from schemas.topics import DAY_MS, Topics
 from tests.documents import ROOT
 from tests.waiting import wait_for

@@ -11,9 +11,10 @@ from confluent_kafka import Producer
 from feeds import passed
 from feeds.message import Feed, FeedMessage, encode, partition_of, stream_id, topic_of
 from feeds.pairing import FeedSource, SourceFormat
-from feeds.registry_records import SLOTS, AdapterBeat, Assignment, RegistryKey, Slot
+from feeds.registry_records import SLOTS, AdapterBeat, Assignment, RegistryKey
 from jobs.stack.topics import admin_client, create_topics
 from schemas.events import encode as encode_event
+from schemas.feed_words import Slot
 from schemas.topics import DAY_MS, Topics
 
 NAME = "radar"

@@ -16,11 +16,12 @@ from confluent_kafka import Producer
 
 from feeds.message import Feed, FeedMessage, partition_of, stream_id
 from feeds.message import encode as encode_message
-from feeds.registry_records import RegistryKey, Slot, feed_of
+from feeds.registry_records import RegistryKey, feed_of
 from harness.processes import Gateway
 from jobs.stack.process import wait_until
 from jobs.stack.topics import admin_client, create_topics
 from schemas.events import encode
+from schemas.feed_words import Slot
 from schemas.topics import DAY_MS, Topics
 from tests import draw
 from tests.conftest import LocalBroker

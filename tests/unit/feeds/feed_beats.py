@@ -3,7 +3,8 @@
 from typing import Any
 
 from feeds.pairing import FeedSource, SourceFormat
-from feeds.registry_records import AdapterBeat, Slot
+from feeds.registry_records import AdapterBeat
+from schemas.feed_words import Slot
 
 SEQUENCED = FeedSource(format=SourceFormat.MODE_S, name="radar", sequencer="tower")
 UNNUMBERED = FeedSource(format=SourceFormat.MODE_S, name="radar")

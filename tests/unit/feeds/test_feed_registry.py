@@ -5,9 +5,10 @@ import pytest
 from feeds.errors import FeedRecordError
 from feeds.pairing import FeedSource, Paired, Refused, SourceFormat
 from feeds.registry import Registry
-from feeds.registry_records import AdapterBeat, Assignment, RegistryKey, Slot, decode
+from feeds.registry_records import AdapterBeat, Assignment, RegistryKey, decode
 from schemas.errors import RecordError
 from schemas.events import encode
+from schemas.feed_words import Slot
 
 SEQUENCED = FeedSource(format=SourceFormat.MODE_S, name="radar", sequencer="tower")
 TIMEOUT_S = 0.6

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from edge.feed_subscriber.batch import Batch, Part, SearchResult
 from edge.feed_subscriber.core import SubscriberCore
-from edge.feed_subscriber.following import Command, Follow, Mode, TakeUp, Unfollow
+from edge.feed_subscriber.following import Command, Follow, TakeUp, Unfollow
 from edge.feed_subscriber.items import FeedDelivery, FeedItem, Lost
 from edge.feed_subscriber.limits import FeedLimits
 from edge.feed_subscriber.replay import ReadPosition
@@ -14,8 +14,9 @@ from feeds.merge_state import StreamState
 from feeds.message import Feed, FeedMessage, stream_id
 from feeds.pairing import FeedSource, SourceFormat
 from feeds.passed import PassedRecord
-from feeds.registry_records import SLOTS, AdapterBeat, Assignment, RegistryKey, Slot
+from feeds.registry_records import SLOTS, AdapterBeat, Assignment, RegistryKey
 from feeds.state_codec import decode_state, encode_state
+from schemas.feed_words import Slot, SubscriberMode
 
 NAME = "radar"
 STREAM = stream_id("radar", 0)
@@ -78,7 +79,7 @@ class Harness:
         self,
         logs: Sequence[Log],
         limits: FeedLimits | None = None,
-        mode: Mode = "warm",
+        mode: SubscriberMode = "warm",
         begins: Mapping[str, int] | None = None,
     ) -> None:
         self.logs, self.limits, self._mode, self._begins = logs, limits or FeedLimits(), mode, begins or {}

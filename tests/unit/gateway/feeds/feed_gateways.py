@@ -7,12 +7,13 @@ from typing import Any
 
 import msgspec
 
-from feeds.registry_records import AdministrativeResult, Assignment, RegistryKey, Slot, decode
+from feeds.registry_records import AdministrativeResult, Assignment, RegistryKey, decode
 from gateway.feeds.follower import FeedFollower
 from gateway.feeds.service import FeedService
 from gateway.memory_bus import MemoryBroker, MemoryBus
 from schemas.events import Event, encode
 from schemas.feed_settings import FeedsSettings
+from schemas.feed_words import Slot
 from schemas.settings import process_settings
 from tests.unit.feeds.feed_beats import beat
 

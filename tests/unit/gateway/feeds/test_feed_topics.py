@@ -9,7 +9,7 @@ from random import Random
 
 import msgspec
 
-from feeds.registry_records import RegistryKey, Slot
+from feeds.registry_records import RegistryKey
 from gateway.feeds.follower import FeedFollower
 from gateway.feeds.service import FeedService
 from gateway.feeds.topics import FeedTopics
@@ -18,6 +18,7 @@ from mqtt.codes import ReasonCode
 from mqtt.packets import Puback, Publish, Suback, Subscribe, Subscription
 from schemas.events import encode
 from schemas.feed_settings import FeedsSettings
+from schemas.feed_words import Slot
 from tests.unit.feeds.feed_beats import beat
 from tests.unit.gateway.host.test_host_connection import Wire, connect, hosted
 from tests.unit.gateway.shard.home_harness import HomeHarness, turn

@@ -6,11 +6,12 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from feeds.registry_records import AdapterBeat, Assignment, RegistryKey, RegistryRecord, Slot
+from feeds.registry_records import AdapterBeat, Assignment, RegistryKey, RegistryRecord
 from gateway.feeds.changes import Difference
 from gateway.feeds.table import FeedTable
 from gateway.feeds.watch import FeedWatch, Look
 from schemas.feed_settings import FeedsSettings
+from schemas.feed_words import Slot
 from schemas.settings import process_settings
 from tests.unit.feeds.feed_beats import beat
 

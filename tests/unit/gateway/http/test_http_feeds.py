@@ -7,12 +7,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from feeds.registry_records import AdministrativeResult, Assignment, RegistryKey, Slot
+from feeds.registry_records import AdministrativeResult, Assignment, RegistryKey
 from gateway.access.acl import parse
 from gateway.access.authorizer import Authorizer
 from gateway.host.authenticator import Credentials
 from gateway.shard.rules import FOR_EVER, ClientRules
 from schemas.events import Event, encode
+from schemas.feed_words import Slot
 from tests.unit.feeds.feed_beats import beat
 from tests.unit.gateway.http.http_harness import Answer, HttpHarness, Stream, run, until
 

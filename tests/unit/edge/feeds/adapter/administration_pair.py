@@ -5,15 +5,9 @@ from dataclasses import dataclass, field
 
 from edge.feeds.adapter.administration import Administration
 from edge.feeds.adapter.administrative_items import View, Write
-from feeds.registry_records import (
-    SLOTS,
-    AdministrativeRequest,
-    AdministrativeResult,
-    AnnouncementRecord,
-    RegistryKey,
-    Slot,
-)
+from feeds.registry_records import SLOTS, AdministrativeRequest, AdministrativeResult, AnnouncementRecord, RegistryKey
 from feeds.synchronise import Announcement, SynchroniseSettings
+from schemas.feed_words import Slot
 
 FEED, STREAM = "f", "src@0"
 KEEP_S = 1_000.0

@@ -3,7 +3,8 @@
 from edge.feeds.adapter.holding import Holding, Standing
 from feeds.pairing import FeedSource, SourceFormat
 from feeds.registry import Registry
-from feeds.registry_records import AdapterBeat, Assignment, RegistryKey, Slot
+from feeds.registry_records import AdapterBeat, Assignment, RegistryKey
+from schemas.feed_words import Slot
 
 MINISEED = FeedSource(format=SourceFormat.MINISEED, name="src")
 MODE_S = FeedSource(format=SourceFormat.MODE_S, name="src")
