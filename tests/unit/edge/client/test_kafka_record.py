@@ -4,12 +4,14 @@ import pytest
 
 from edge.client.kafka_record import check_record, ingress_record
 from edge.client.store import StoredMessage
+from gateway.record import Record
 from mqtt.errors import LocalProtocolError
 from mqtt.packets import Properties, Publish
 from schemas.envelope import Meta
 from schemas.identity import message_id_of, partition_of
 from tests.unit.edge.client.client_harness import client, complete, url_of
 from tests.unit.gateway.host.socket_gateway import SocketGateway
+from tests.waiting import wait_for
 
 PARTITIONS = 2
 LIFETIME_S = 60.0
@@ -43,12 +45,13 @@ def test_the_same_message_is_the_same_record(gateway: SocketGateway, qos: int) -
 
     complete(run())
     harness = gateway.harness
-    [theirs] = [
-        record
-        for partition in range(PARTITIONS)
-        for record in harness.broker.partitions[harness.topics.ingress, partition]
-        if record.key() == topic.encode()
-    ]
+
+    def written() -> list[Record]:
+        found = (harness.broker.partitions[harness.topics.ingress, partition] for partition in range(PARTITIONS))
+        return [record for records in found for record in records if record.key() == topic.encode()]
+
+    wait_for(lambda: bool(written()), "the gateway's record")  # at QoS 0 the client does not hear of it
+    [theirs] = written()
     headers = theirs.headers() or []
     meta = Meta.decode(headers[2][1])
     message = StoredMessage(7, topic, b"payload", qos, False, properties, 0.0, 0)
