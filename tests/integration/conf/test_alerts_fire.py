@@ -261,7 +261,7 @@ CASES: dict[str, tuple[Series, set[str]]] = {
     "copies differ": (scenario(tables=ledger(waystation_feed_differences_total=growing(1))), {"FeedCopiesDiffer"}),
     "a slot is silent": (
         scenario(tables=ledger(**{'waystation_feed_last_append_timestamp_seconds,slot="backup"': steady(9)})),
-        {"SlotSilent"},
+        {"FeedSlotSilent"},
     ),
     "a feed is silent": (
         scenario(tables=ledger(waystation_feed_last_append_timestamp_seconds=steady(9))),
@@ -271,7 +271,7 @@ CASES: dict[str, tuple[Series, set[str]]] = {
         scenario(
             tables=slow(ledger(), "feed_lag", f'{SPARK}"ledger:9467",feed="radar",later="backup"', 20),
         ),
-        {"SlotsApart"},
+        {"FeedSlotsApart"},
     ),
     "a full heap": (scenario(tables=ledger(waystation_jvm_heap_used_bytes=steady(9e8))), {"HeapNearlyFull"}),
     "much garbage": (scenario(tables=ledger(waystation_jvm_gc_seconds_total=growing(20))), {"GarbageCollectionLong"}),
