@@ -30,7 +30,7 @@ from edge.uplink.bearers import Bearer
 from edge.uplink.deliverer import Deliverer
 from edge.uplink.delivery_plan import PlanLimits
 from edge.uplink.errors import GatewayProblem
-from edge.uplink.reachability import ReachabilityLimits
+from edge.reachability import ReachabilityLimits
 from schemas.mesh_api import (
     BundleResult,
     BundlesAnswer,

@@ -60,6 +60,7 @@ METRICS: Final = (
     _mesh("links", "Links to other agents that are open."),
     _mesh("links_refused_total", "Links that were closed at once, as there were too many.", "counter"),
     _mesh("peers", "Agents with which there is a contact."),
+    _mesh("peers_unreachable", "Agents with which there is a contact, but whose answers take too long."),
     _mesh("waiting_for_keys", "Messages that wait for the certificate of their recipient."),
     _mesh("inbox_messages", "Messages that have come over the mesh and wait for the application."),
     _mesh("unreadable_total", "Messages to this agent that could not be opened.", "counter"),

@@ -114,18 +114,20 @@ def _facts(table: dict[str, Any]) -> str:
 
 
 def peers(conf: ConfOption = DEFAULT, json: JsonOption = False) -> None:
-    """Show the agents that this one is connected to, and the addresses where it finds none."""
+    """Show the agents that this one is connected to, with the round trip to each, and the addresses where it finds
+    none. One that is `unreachable` answers too late (mesh.latency_ms), and is offered nothing."""
     found = _ask(conf, "peers")
     if json:
         _print_json(found)
         return
     for one in found:
-        if one["state"] == "connected":
-            facts = [f"for {one['connected_s']:,.0f} s", "gateway in reach" if one["has_uplink"] else ""]
-        else:
-            facts = [one["problem"]]
+        facts = [one["problem"]]
+        if one["state"] != "waiting":
+            facts = [f"for {one['connected_s']:,.0f} s", "gateway in reach" if one["has_uplink"] else "", *facts]
+        if one["round_trip_ms"] is not None:
+            facts.append(f"round trip {one['round_trip_ms']:,.1f} ms")
         text = ", ".join(fact for fact in facts if fact)
-        typer.echo(visible(f"{one['name'] or '-':<20}  {one['address']:<22}  {one['state']:<10}  {text}".rstrip()))
+        typer.echo(visible(f"{one['name'] or '-':<20}  {one['address']:<22}  {one['state']:<11}  {text}".rstrip()))
 
 
 def log(

@@ -1,4 +1,4 @@
-"""One contact between two agents as a state machine; bytes and `now` in, events and bytes out (M6-M8, M12, M15).
+"""One contact between two agents as a state machine; bytes and `now` in, events and bytes out (M3, M6-M8, M12, M15).
 
     hello → revocations, certificates → receipts → summary
           → { offer → accept → data … → stored  |  offer → decline }, both ways at once
@@ -10,6 +10,7 @@ on for long sends what is new whenever :meth:`Contact.refresh` is called. The pa
 * certificates and revocation lists: :mod:`edge.mesh.contact_certificates`; receipts: :mod:`edge.mesh.contact_receipts`;
 * what is offered, and how many copies: :mod:`edge.mesh.contact_giving`; what is taken:
   :mod:`edge.mesh.contact_taking`;
+* whether the peer is reachable, by pings: :mod:`edge.mesh.contact_reach`;
 * what outlives the contact: :mod:`edge.mesh.carrier`.
 
 What holds wherever the link is cut, and whatever the peer sends:
@@ -40,6 +41,8 @@ from edge.mesh.contact_frames import (
     FrameBuffer,
     Hello,
     Offer,
+    Ping,
+    Pong,
     Reason,
     Receipts,
     Revocations,
@@ -49,6 +52,7 @@ from edge.mesh.contact_frames import (
 )
 from edge.mesh.contact_giving import Giving
 from edge.mesh.contact_link import ContactLink
+from edge.mesh.contact_reach import PeerReach
 from edge.mesh.contact_receipts import ReceiptExchange
 from edge.mesh.contact_state import State, Step, next_state
 from edge.mesh.contact_taking import Taking
@@ -59,7 +63,7 @@ _FLOOD_S: Final = 10.0
 
 class Contact:
     """One contact of `carrier`, which may have several. It begins by sending hello. Read-only: `state`, `peer` (its
-    hello, once it came) and `closed`. Times are seconds of the carrier's clock."""
+    hello, once it came), `reach` and `closed`. Times are seconds of the carrier's clock."""
 
     def __init__(self, carrier: Carrier, now: float) -> None:
         self._carrier, self._limits = carrier, carrier.limits
@@ -67,7 +71,8 @@ class Contact:
         self._link = ContactLink(self._limits)
         self._certificates = CertificateExchange(carrier, self._link)
         self._receipts = ReceiptExchange(carrier, self._link, self._certificates)
-        self._giving = Giving(carrier, self._link, self._certificates)
+        self.reach = PeerReach(self._link, now)
+        self._giving = Giving(carrier, self._link, self._certificates, self.reach)
         self._taking = Taking(carrier, self._link)
         self._window, self._window_frames = now, 0
         self._heard = now
@@ -98,13 +103,17 @@ class Contact:
                 handler(self, frame, events, now)
         except PeerError as fault:
             events.append(self._end(EndedBy.FAULT, f"the peer broke the protocol: {fault}", tells_peer=True))
+        self._measure_if_it_counts(now)
         return events
 
     def check(self, now: float) -> list[Event]:
-        """Call it now and then: closes a contact whose peer owes an answer for longer than `idle_s`."""
-        is_owed = self.state is not State.EXCHANGE or self._giving.waits or self._taking.waits
+        """Call it now and then, and `outgoing` afterwards: measures whether the peer is reachable, and closes a contact
+        whose peer owes an answer for longer than `idle_s`."""
+        is_owed = self.state is not State.EXCHANGE or self._giving.waits or self._taking.waits or self.reach.waits
         if self.closed is None and is_owed and now - self._heard > self._limits.idle_s:
             return [self._end(EndedBy.SILENCE, f"nothing came for {self._limits.idle_s:g} s", tells_peer=True)]
+        self.reach.check(now)
+        self._measure(now)
         return []
 
     def eof(self) -> list[Event]:
@@ -132,12 +141,18 @@ class Contact:
             self._certificates.refresh()
             self._receipts.refresh()
             self._giving.choose(now)
+            self._measure_if_it_counts(now)
 
     def close(self, detail: str = "done") -> list[Event]:
         """Ends the contact."""
         return [] if self.closed is not None else [self._end(EndedBy.US, detail, tells_peer=True)]
 
     # -- out -----------------------------------------------------------------------------------------------------------
+
+    @property
+    def has_frames(self) -> bool:
+        """Whether `outgoing` has something other than bundles."""
+        return self._link.waits
 
     def outgoing(self, now: float) -> bytes:
         """Bytes to write: all that is due, and of receipts and bundles at most `burst_bytes` each; call again until it
@@ -208,7 +223,17 @@ class Contact:
             self._giving.take_decline(frame, events, now)
 
     def _take_data(self, frame: Data, events: list[Event], now: float) -> None:
+        self.reach.take_data()
         self._taking.take_data(frame, events)
+
+    def _take_ping(self, frame: Ping, events: list[Event], now: float) -> None:
+        self._link.send(Pong())
+
+    def _take_pong(self, frame: Pong, events: list[Event], now: float) -> None:
+        if self.reach.take_pong(now):
+            self._giving.choose(now)
+        else:
+            self._giving.go_on(now)
 
     def _take_bye(self, frame: Bye, events: list[Event], now: float) -> None:
         events.append(self._end(EndedBy.PEER, f"the peer ended the contact: {frame.detail}"))
@@ -223,6 +248,15 @@ class Contact:
             self._link.send(Bye(detail.encode()[:200].decode(errors="ignore")))
         self.closed = Closed(by, detail)
         return self.closed
+
+    def _measure(self, now: float) -> None:
+        if self.state is State.EXCHANGE and not self._giving.waits:
+            self.reach.measure(now)
+
+    def _measure_if_it_counts(self, now: float) -> None:
+        """With a threshold offers wait for a measurement that is due, so it begins at once."""
+        if self.reach.has_threshold:
+            self._measure(now)
 
     def _count_frame(self, now: float) -> None:
         if now - self._window >= _FLOOD_S:
@@ -251,6 +285,8 @@ _HANDLERS: Final[Mapping[State, Mapping[type, _Handler]]] = {
         Decline: Contact._take_decline,
         Data: Contact._take_data,
         Stored: Contact._take_stored,
+        Ping: Contact._take_ping,
+        Pong: Contact._take_pong,
         Bye: Contact._take_bye,
     },
     State.CLOSED: {},

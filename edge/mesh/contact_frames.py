@@ -125,8 +125,28 @@ class Revocations(NamedTuple):
     more: bool
 
 
+class Ping(NamedTuple):
+    """Answer at once. There is no second one before the answer to the first."""
+
+
+class Pong(NamedTuple):
+    """The answer to a ping."""
+
+
 Frame: TypeAlias = (
-    Hello | Receipts | Summary | Offer | Accept | Decline | Data | Stored | Bye | Certificates | Revocations
+    Hello
+    | Receipts
+    | Summary
+    | Offer
+    | Accept
+    | Decline
+    | Data
+    | Stored
+    | Bye
+    | Certificates
+    | Revocations
+    | Ping
+    | Pong
 )
 
 
@@ -275,6 +295,10 @@ def _decode_certificates(reader: Reader) -> Certificates:
     return Certificates(tuple(certificates))
 
 
+def _encode_nothing(frame: Ping | Pong) -> bytes:
+    return b""
+
+
 def _encode_revocations(frame: Revocations) -> bytes:
     return write_uint(frame.more, 1, "more") + frame.part
 
@@ -293,7 +317,8 @@ def _flag(number: int) -> bool:
 _NUMBERS: Final[dict[type, int]] = {
     kind: number
     for number, kind in enumerate(
-        (Hello, Receipts, Summary, Offer, Accept, Decline, Data, Stored, Bye, Certificates, Revocations), start=1
+        (Hello, Receipts, Summary, Offer, Accept, Decline, Data, Stored, Bye, Certificates, Revocations, Ping, Pong),
+        start=1,
     )
 }
 _ENCODERS: Final[dict[type, Callable[[Any], bytes]]] = {
@@ -308,6 +333,8 @@ _ENCODERS: Final[dict[type, Callable[[Any], bytes]]] = {
     Bye: lambda bye: write_text(bye.detail, NAME_BYTES_MAX, "the detail"),
     Certificates: _encode_certificates,
     Revocations: _encode_revocations,
+    Ping: _encode_nothing,
+    Pong: _encode_nothing,
 }
 _DECODERS: Final[dict[int, Callable[[Reader], Frame]]] = {
     _NUMBERS[Hello]: _decode_hello,
@@ -321,4 +348,6 @@ _DECODERS: Final[dict[int, Callable[[Reader], Frame]]] = {
     _NUMBERS[Bye]: lambda reader: Bye(reader.text(NAME_BYTES_MAX)),
     _NUMBERS[Certificates]: _decode_certificates,
     _NUMBERS[Revocations]: _decode_revocations,
+    _NUMBERS[Ping]: lambda reader: Ping(),
+    _NUMBERS[Pong]: lambda reader: Pong(),
 }

@@ -12,16 +12,20 @@ from edge.mesh.contact_certificates import CertificateExchange
 from edge.mesh.contact_events import Declined, Event, Given
 from edge.mesh.contact_frames import DATA_HEAD_BYTES, UNLIMITED, Accept, Data, Decline, Offer, Reason, Stored
 from edge.mesh.contact_link import ContactLink
+from edge.mesh.contact_reach import PeerReach
 from edge.mesh.errors import PeerError
 from edge.mesh.spray import copies_to_give, in_order
 from edge.mesh.transfers import Outbound
 
 
 class Giving:
-    """Of one contact. Before the first offer of an originator's bundle the peer gets its certificates."""
+    """Of one contact. Before the first offer of an originator's bundle the peer gets its certificates. While the peer is
+    not reachable, nothing is offered."""
 
-    def __init__(self, carrier: Carrier, link: ContactLink, certificates: CertificateExchange) -> None:
-        self._carrier, self._link, self._certificates = carrier, link, certificates
+    def __init__(
+        self, carrier: Carrier, link: ContactLink, certificates: CertificateExchange, reach: PeerReach
+    ) -> None:
+        self._carrier, self._link, self._certificates, self._reach = carrier, link, certificates, reach
         self._outbound = Outbound(carrier)
         self._to_offer: deque[str] = deque()
         self._offered: dict[str, int] = {}  # copies that are reserved
@@ -50,9 +54,15 @@ class Giving:
 
     def choose(self, now: float) -> None:
         """Puts all that the peer does not have in the order in which it is offered."""
+        if not self._reach.is_reachable:
+            return
         known = (self._peer_has, self._declined, self._offered)
         unknown = (one for one in self._carrier.candidates(now) if all(one.message_id not in ids for ids in known))
         self._to_offer = deque(one.message_id for one in in_order(unknown, self._link.view))
+        self._make_offers(now)
+
+    def go_on(self, now: float) -> None:
+        """A measurement is over: offers what waited for it."""
         self._make_offers(now)
 
     def next_part(self, now: float) -> Data | Decline | None:
@@ -101,6 +111,8 @@ class Giving:
 
     def _make_offers(self, now: float) -> None:
         """Offers the next ones, as many as may be unanswered."""
+        if not self._reach.may_offer(now):
+            return
         while self._to_offer and len(self._offered) < self._link.limits.unanswered_offers:
             message_id = self._to_offer.popleft()
             held = self._carrier.held(message_id)

@@ -23,6 +23,10 @@ class MeshLimits:
     unanswered_offers: int = 64  # that a peer may have open at once, each way
     burst_bytes: int = 262_144  # of bundles in one call of `outgoing`, so that receipts and answers need not wait long
     idle_s: float = 30.0  # a contact that waits for its peer, and hears nothing, is closed
+    latency_s: float = 0.0  # a peer whose round trip takes longer is not reachable: nothing is offered; 0: no threshold
+    probe_s: float = 30.0  # between two measurements of the round trip
+    good_to_come_up: int = 2  # round trips below the threshold in sequence, for a peer that was not reachable
+    bad_to_go_down: int = 3  # round trips above it in sequence
     peers: int = 1_000  # about which it is remembered which receipts and certificates they have; the oldest go first
     certificates: int = 200  # passed on at one contact, besides those of gateways, and of who signed what is sent
     certificates_taken: int = 2_000  # unknown ones that are looked at in one contact; further ones are ignored

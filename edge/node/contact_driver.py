@@ -84,15 +84,22 @@ class ContactDriver:
         self._wake()
 
     def status(self) -> PeerStatus:
-        peer = self.contact.peer
+        peer, reach = self.contact.peer, self.contact.reach
         return PeerStatus(
             self.certificate.name,
             self.address,
-            "connected",
+            "connected" if reach.is_reachable else "unreachable",
             self.dialled,
             peer is not None and peer.has_uplink,
             self._desk.now_s - self._began_s,
+            reach.problem,
+            None if reach.round_trip_s is None else round(reach.round_trip_s * 1000, 1),
         )
+
+    @property
+    def is_reachable(self) -> bool:
+        """See :attr:`edge.mesh.contact_reach.PeerReach.is_reachable`."""
+        return self.contact.reach.is_reachable
 
     # -- tasks ---------------------------------------------------------------------------------------------------------
 
@@ -128,6 +135,8 @@ class ContactDriver:
             if self._writing_since and now - self._writing_since > idle_s:
                 self._take(self.contact.close(f"the peer has taken nothing for {idle_s:g} s"))
             self._take(self.contact.check(now))
+            if self.contact.has_frames:
+                self._wake()
 
     # -- inside --------------------------------------------------------------------------------------------------------
 

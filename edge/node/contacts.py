@@ -27,7 +27,9 @@ _log: Final = logging.getLogger("waystation.mesh")
 
 
 class PeerStatus(msgspec.Struct, frozen=True):
-    """A peer, for people. `state` is "connected", or "waiting" with the `problem` of the last attempt."""
+    """A peer, for people. `state` is "connected"; "unreachable" with the `problem`, if there is a contact, but its round
+    trip takes too long; or "waiting" with the `problem` of the last attempt. `round_trip_ms` is smoothed; None before
+    the first measurement."""
 
     name: str
     address: str
@@ -36,6 +38,7 @@ class PeerStatus(msgspec.Struct, frozen=True):
     has_uplink: bool = False
     connected_s: float = 0.0
     problem: str = ""
+    round_trip_ms: float | None = None
 
 
 class Running(Protocol):
@@ -44,6 +47,8 @@ class Running(Protocol):
     certificate: Certificate
     dialled: bool
 
+    @property
+    def is_reachable(self) -> bool: ...
     def refresh(self) -> None: ...
     def end(self, detail: str) -> None: ...
     def status(self) -> PeerStatus: ...
@@ -85,6 +90,11 @@ class Contacts:
         if self._running.get(name) is contact:
             del self._running[name]
             self._changes.wake()
+
+    @property
+    def unreachable(self) -> int:
+        """How many peers count as not reachable though there is a contact."""
+        return sum(not contact.is_reachable for contact in self._running.values())
 
     async def until_gone(self, name: str) -> None:
         """Returns when there is no contact with the peer."""

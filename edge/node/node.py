@@ -227,6 +227,7 @@ class MeshNode:
             "unreadable": self._arrivals.unreadable,
             "receipts": len(self.carrier.receipts),
             "reports": len(self.pending),
+            "peers_unreachable": self.contacts.unreachable,
             "links": self.links.open,
             "links_refused": self._server.refused,
         }

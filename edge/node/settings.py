@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from schemas.sections import NotEmpty, Port, Positive, Seconds, Section
+from schemas.sections import NotEmpty, NotNegative, Port, Positive, Seconds, Section
 
 if TYPE_CHECKING:
     from edge.mesh.limits import MeshLimits
@@ -40,6 +40,10 @@ connections = 32           # links at the same time. Beyond: closed at once
 handshake_s = 10.0         # for a network connection and TLS
 idle_s = 30.0              # without an answer that a peer owes, or with bytes that it does not take; a peer that
                            # has gone without a word is noticed within as long (TCP keep-alive)
+latency_ms = 0.0           # a peer whose round trip takes longer is not reachable: it is offered nothing. 0: no limit
+probe_s = 30.0             # between two measurements of a peer's round trip
+good_to_come_up = 2        # round trips in time, in sequence, after which a peer is reachable again
+bad_to_go_down = 3         # late ones in sequence, after which it no longer is
 redial_most_s = 60.0       # the longest pause between attempts to reach an address; pauses are random
 down_most_s = 86_400.0     # by how much messages age at most while the agent does not run: the clock may be wrong then
 """
@@ -66,6 +70,10 @@ class MeshSettings(Section, frozen=True):
     connections: Positive = 32
     handshake_s: Seconds = 10.0
     idle_s: Seconds = 30.0
+    latency_ms: NotNegative = 0.0
+    probe_s: Seconds = 30.0
+    good_to_come_up: Positive = 2
+    bad_to_go_down: Positive = 3
     redial_most_s: Seconds = 60.0
     down_most_s: Seconds = 86_400.0
 
@@ -83,6 +91,10 @@ def limits(settings: MeshSettings) -> "MeshLimits":
         lifetime_s=settings.lifetime_s,
         receipts=settings.receipts,
         idle_s=settings.idle_s,
+        latency_s=settings.latency_ms / 1000,
+        probe_s=settings.probe_s,
+        good_to_come_up=settings.good_to_come_up,
+        bad_to_go_down=settings.bad_to_go_down,
         summary_ids=max(MeshLimits().summary_ids, settings.stored_bundles),
     )
 
@@ -94,6 +106,8 @@ def broken_rules(settings: MeshSettings) -> Iterator[str]:
             parse_peer(peer)
         except ValueError as error:
             yield f"mesh.peers: {error}"
+    if settings.latency_ms >= settings.idle_s * 1000:
+        yield "mesh.latency_ms must be below mesh.idle_s: a link that is silent for as long is closed"
 
 
 def parse_peer(text: str) -> tuple[str, int]:

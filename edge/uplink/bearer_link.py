@@ -18,7 +18,7 @@ from edge.uplink.bearers import Bearer
 from edge.uplink.errors import GatewayProblem, NotReachable
 from edge.uplink.gateway_api import Gateway
 from edge.uplink.http_transport import Traffic
-from edge.uplink.reachability import Reachability, ReachabilityLimits
+from edge.reachability import Reachability, ReachabilityLimits
 from edge.uplink.status import BearerStatus
 
 T = TypeVar("T")

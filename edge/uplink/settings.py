@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from edge.client.access_point import AccessPoint
 from edge.uplink.bearers import Bearer
-from edge.uplink.reachability import ReachabilityLimits
+from edge.reachability import ReachabilityLimits
 from mqtt.topics import is_topic_filter, matches
 from schemas.sections import NotEmpty, NotNegative, Positive, Seconds, Section
 

@@ -138,6 +138,20 @@ def test_a_decline_has_a_reason_and_gives_the_copies_back(reason: Reason, other:
     assert (held.copies, held.reserved) == (8, 0)
 
 
+@pytest.mark.parametrize(("unlimited", "proxies"), [(True, 6), (False, 2)])
+def test_every_linked_peer_is_asked_up_to_the_proxy_count(unlimited: bool, proxies: int) -> None:
+    """M6, M7: all at the same time; the last copies of a limited number wait for a better peer, or the recipient."""
+    one = carrier("a", copies=0 if unlimited else 8)
+    pairs = [MeshPair(one, carrier(name)).exchange() for name in "bcdefg"]
+    one.submit(bundle(), 50)
+    one.encounters.met(has_uplink=True, predictability=0.0, now=50)
+    for pair in pairs:
+        pair.contacts[0].refresh(100)
+    for pair in pairs:
+        pair.exchange()
+    assert sum(bundle().message_id in pair.carriers[1] for pair in pairs) == proxies
+
+
 @pytest.mark.parametrize("end", [0, 1])
 def test_a_cut_at_each_byte_loses_no_copy(end: int) -> None:
     """M2: whatever is cut off, somebody has the message, no copies are burnt, and the next contact goes on."""

@@ -23,6 +23,8 @@ from edge.mesh.contact_frames import (
     FrameBuffer,
     Hello,
     Offer,
+    Ping,
+    Pong,
     Reason,
     Receipts,
     Revocations,
@@ -53,6 +55,8 @@ FRAMES: tuple[Frame, ...] = (
     Bye("done"),
     Certificates((b"one", b"another")),
     Revocations(b"part", more=True),
+    Ping(),
+    Pong(),
 )
 
 
@@ -171,6 +175,8 @@ def test_who_takes_and_throws_away_gets_half_and_the_giver_keeps_the_message() -
         ((*BEGINNING, Decline(bundle(3).message_id, Reason.FULL)), "not offered"),
         ((*BEGINNING, Data(ID, 0, b"x")), "not accepted"),
         ((*BEGINNING, Receipts((b"\1short",), more=False)), "malformed receipt"),
+        ((*BEGINNING, Pong()), "a ping that was not sent"),
+        ((HELLO, Ping()), "ping is not allowed in state AWAIT_RECEIPTS"),
     ],
 )
 def test_what_the_protocol_does_not_allow_ends_the_contact(frames: Sequence[Frame], detail: str) -> None:
@@ -238,6 +244,43 @@ def test_an_id_that_was_made_to_collide_does_not_replace_what_is_held() -> None:
     held = holder.held(first.message_id)
     assert held is not None
     assert held.bundle.signed == first.signed
+
+
+@pytest.mark.parametrize(
+    ("copies", "hops", "reason"), [(0, 1, Reason.PROXY_COUNT), (8, 17, Reason.HOP_LIMIT), (1, 16, None)]
+)
+def test_an_offer_beyond_the_proxy_count_or_the_hop_limit_is_declined(
+    copies: int, hops: int, reason: Reason | None
+) -> None:
+    """M6, M7: whatever the peer thinks of these limits."""
+    message, hostile = bundle(5, "c"), Hostile(hops=16)
+    hostile.sends(*BEGINNING, Offer(message.header, 500, copies, hops, 0))
+    answer = Accept(message.message_id) if reason is None else Decline(message.message_id, reason)
+    assert hostile.hears()[-1] == answer
+    assert hostile.contact.closed is None
+
+
+@pytest.mark.parametrize("recipient", [True, False], ids=["recipient", "uplink"])
+def test_who_can_deliver_is_no_proxy(recipient: bool) -> None:
+    """M6, M15: it takes a bundle of which no copy is left to give."""
+    message, hostile = bundle(5, "c", destination="@a" if recipient else "topic"), Hostile()
+    hostile.carrier.has_uplink = not recipient
+    hostile.sends(*BEGINNING, Offer(message.header, 500, 0, 1, 0))
+    assert hostile.hears()[-1] == Accept(message.message_id)
+
+
+def test_a_bundle_that_is_arriving_from_another_peer_is_declined() -> None:
+    """M6: until that has come, or will not come."""
+    message, first = bundle(5, "c"), Hostile()
+    offer = Offer(message.header, 500, 8, 1, 0)
+    first.sends(*BEGINNING, offer)
+    for ended, answer in ((False, Decline(message.message_id, Reason.BUSY)), (True, Accept(message.message_id))):
+        if ended:
+            first.contact.eof()
+        second = Hostile()
+        second.carrier, second.contact = first.carrier, Contact(first.carrier, 100)
+        second.sends(*BEGINNING, offer)
+        assert second.hears()[-1] == answer
 
 
 def test_copies_out_of_thin_air_are_cut() -> None:

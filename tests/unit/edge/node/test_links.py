@@ -235,6 +235,28 @@ def test_peers_learn_that_a_gateway_can_be_reached(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
+def test_a_peer_that_answers_too_late_is_offered_nothing(tmp_path: Path) -> None:
+    """M3: every round trip is above this threshold; what the peer itself offers is taken."""
+
+    async def run() -> None:
+        b = NodeHost("b", tmp_path)
+        async with b.running(certificates("a")) as other:
+            a = NodeHost("a", tmp_path, peers=[f"127.0.0.1:{other.port}"], latency_ms=1e-6)
+            async with a.running(certificates("b")) as one:
+                await eventually(lambda: "b" in one.contacts and one.peers()[0].round_trip_ms is not None, "a pong")
+                [peer] = one.peers()
+                assert (peer.name, peer.state) == ("b", "unreachable")
+                assert "round trip" in peer.problem
+                assert one.status()["peers_unreachable"] == 1
+                held = await send(one, "@b")
+                sent = await send(other, "@a")
+                await eventually(lambda: b.receipts == [sent], "the other way")
+                assert held in one.carrier
+                assert (b.given, other.peers()[0].state) == ([], "connected")
+
+    asyncio.run(run())
+
+
 def test_tls_is_1_3_and_the_key_is_not_left_on_disk(tmp_path: Path) -> None:
     tls = LinkTls(AUTHORITY, tmp_path)
     tls.use(identity("a", now_s=NOW_S))

@@ -33,6 +33,14 @@ def test_the_cores_get_the_limits() -> None:
     assert found.summary_ids >= found.stored_bundles
 
 
+def test_what_counts_as_unreachable_is_set_for_peers_too() -> None:
+    """M3, M19."""
+    found = limits(MeshSettings(latency_ms=250.0, probe_s=5.0, good_to_come_up=3, bad_to_go_down=4))
+    assert (found.latency_s, found.probe_s, found.good_to_come_up, found.bad_to_go_down) == (0.25, 5.0, 3, 4)
+    assert limits(MeshSettings()).latency_s == 0
+    assert "below mesh.idle_s" in "".join(broken_rules(MeshSettings(latency_ms=30_000.0)))
+
+
 @pytest.mark.parametrize(
     ("text", "address"), [("host:1", ("host", 1)), ("127.0.0.1:65535", ("127.0.0.1", 65_535)), ("[::1]:9", ("::1", 9))]
 )

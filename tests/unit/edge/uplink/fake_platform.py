@@ -19,7 +19,7 @@ from edge.uplink.delivery_plan import PlanLimits
 from edge.uplink.errors import GatewayProblem, NotReachable
 from edge.uplink.gateway_api import Gateway
 from edge.uplink.holder import Holder
-from edge.uplink.reachability import ReachabilityLimits
+from edge.reachability import ReachabilityLimits
 from schemas.mesh_api import (
     BundleResult,
     BundlesAnswer,

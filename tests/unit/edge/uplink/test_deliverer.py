@@ -291,6 +291,29 @@ def test_the_next_bearer_takes_over_in_its_time() -> None:
     run(scenario())
 
 
+def test_bearers_of_one_rank_are_used_together() -> None:
+    """M4: each uploads for ten seconds, and both are done after little more."""
+
+    async def scenario() -> None:
+        platform, holder = FakePlatform(), FakeHolder()
+        gateways = [FakeGateway(platform, "a") for _ in range(2)]
+        links = [
+            link(gateway, Bearer(name, "http://gateway"))
+            for gateway, name in zip(gateways, ("lan", "wifi"), strict=True)
+        ]
+        agent = deliverer(holder, *links)
+        await run_until(lambda: all(one.is_up for one in agent.status().bearers), agent)
+        began = now()
+        for gateway in gateways:
+            gateway.upload_s = 10
+        size = 700_000  # one fills a request
+        holder.hold(*(bundle(at, destination=f"to/{at}", size=size) for at in (1, 2)), since=began)
+        assert await run_until(lambda: not holder.store, agent) < began + 15
+        assert [gateway.posts for gateway in gateways] == [[1], [1]]
+
+    run(scenario())
+
+
 def test_gateways_come_and_go() -> None:
     """G14: the access point says which there are; the next one is used when one fails."""
 

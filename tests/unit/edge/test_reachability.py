@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge.uplink.reachability import Reachability, ReachabilityLimits
+from edge.reachability import Reachability, ReachabilityLimits
 
 LIMITS = ReachabilityLimits(latency_s=1.0, good_to_come_up=2, bad_to_go_down=3)
 OUTCOMES = st.lists(st.sampled_from(["good", "slow", "lost", "refused"]), max_size=40)
@@ -26,6 +26,12 @@ def measured(at: Reachability, *outcomes: str, now: float = 0.0) -> Reachability
             case _:
                 at.failed(now, "refused", is_certain=True)
     return at
+
+
+def test_the_first_of_all_may_be_enough() -> None:
+    """M3: for a peer of the mesh."""
+    assert measured(Reachability(LIMITS, 0.0, one_is_enough=True), "good").is_up
+    assert not measured(Reachability(LIMITS, 0.0, one_is_enough=True), "slow", "good").is_up
 
 
 def test_several_good_ones_bring_it_up_and_several_bad_ones_down() -> None:

@@ -1,7 +1,8 @@
-"""Whether a gateway is reachable over a bearer, by measurements (M3). Pure: times are passed in, in seconds.
+"""Whether a gateway over a bearer, or a peer of the mesh, is reachable, by measurements (M3). Pure: times are passed in,
+in seconds.
 
 A request is *good* if it was answered in time; one that took longer than `latency_s` is *bad* as if it had failed: no
-connection and too much latency both count as not reachable. A bearer comes up after `good_to_come_up` good ones in
+connection and too much latency both count as not reachable. The way comes up after `good_to_come_up` good ones in
 sequence and goes down after `bad_to_go_down` bad ones, so a single one changes nothing; but it goes down at once if
 something says that there is no way (`is_certain`: connection refused, no route, the page of a login).
 
@@ -32,13 +33,22 @@ class ReachabilityLimits:
 
 
 class Reachability:
-    """Of one bearer; down at first. `round_trip_s` is smoothed, None before the first measurement; `loss` is the part
-    of requests without a good answer, smoothed."""
+    """Of one bearer or peer; down at first. `now`: when the first probe is due. `one_is_enough`: the first request of
+    all brings it up if it is good. `round_trip_s` is smoothed, None before the first measurement; `loss` is the part of
+    requests without a good answer, smoothed."""
 
-    def __init__(self, limits: ReachabilityLimits, now: float, draw: Callable[[], float] = random) -> None:
+    def __init__(
+        self,
+        limits: ReachabilityLimits,
+        now: float,
+        draw: Callable[[], float] = random,
+        *,
+        one_is_enough: bool = False,
+    ) -> None:
         self._limits, self._draw = limits, draw
         self._backoff = FullJitter(limits.retry_first_s, limits.retry_most_s, draw)
-        self._good = self._bad = 0  # in sequence
+        self._good = limits.good_to_come_up - 1 if one_is_enough else 0  # in sequence
+        self._bad = 0
         self._failures = 0  # probes since it was last up, or since the network changed
         self.is_up = False
         self.round_trip_s: float | None = None
