@@ -24,13 +24,13 @@ from edge.agent.mesh.node_holder import NodeHolder
 from edge.agent.process import keep_memory_small
 from edge.client.access_point import AccessPoint
 from edge.client.connect_points import ConnectPoint
+from edge.reachability import ReachabilityLimits
 from edge.uplink.batch_limit import BatchLimit
 from edge.uplink.bearer_link import BearerLink
 from edge.uplink.bearers import Bearer
 from edge.uplink.deliverer import Deliverer
 from edge.uplink.delivery_plan import PlanLimits
 from edge.uplink.errors import GatewayProblem
-from edge.reachability import ReachabilityLimits
 from schemas.mesh_api import (
     BundleResult,
     BundlesAnswer,

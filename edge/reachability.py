@@ -1,5 +1,5 @@
-"""Whether a gateway over a bearer, or a peer of the mesh, is reachable, by measurements (M3). Pure: times are passed in,
-in seconds.
+"""Whether a gateway over a bearer, or a peer of the mesh, is reachable, by measurements (M3). Pure: times are passed
+in, in seconds.
 
 A request is *good* if it was answered in time; one that took longer than `latency_s` is *bad* as if it had failed: no
 connection and too much latency both count as not reachable. The way comes up after `good_to_come_up` good ones in

@@ -5,6 +5,7 @@ WaystationError
     ├── AgentNotRunning    no agent answers on the control socket
     ├── ControlError       the control socket cannot be made, or the agent refuses the request
     ├── ListenerError      a listener cannot be opened: its address is in use
+    ├── NotDelivered       a message that was waited for is refused, expired, or still on its way
     ├── SessionRefused     an MQTT client gets no session; `reason` is for CONNACK
     └── EnvelopeError      a message that came from the platform has no valid envelope
 
@@ -29,6 +30,10 @@ class ControlError(AgentError):
 
 class ListenerError(AgentError):
     """A listener cannot be opened."""
+
+
+class NotDelivered(AgentError):
+    """A message that was waited for is refused, has expired, or is still on its way."""
 
 
 class SessionRefused(AgentError):

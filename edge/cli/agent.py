@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -16,6 +17,8 @@ ConfOption = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 DEFAULT: Final = Path("agent.toml")
+POLL_S: Final = 0.2
+"""Between two questions about a message that is waited for."""
 
 
 def commands() -> typer.Typer:
@@ -152,12 +155,20 @@ def send(
     to: Annotated[str, typer.Argument(help="@ and the client id of an agent, or a topic.")],
     text: Annotated[str | None, typer.Argument(help="The content.")] = None,
     file: Annotated[Path | None, typer.Option(help="Send the content of a file; - is the standard input.")] = None,
+    wait: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            help="For so many seconds at most, wait until the platform or the recipient has the message, and print "
+            "which. The exit status is 1 if it is refused, expires, or is not there by then; it stays on its way.",
+        ),
+    ] = 0.0,
     conf: ConfOption = DEFAULT,
 ) -> None:
     """Hand a message to the running agent. Prints its id once it is on disk.
 
     waystation agent send @head-office 'the van is back'
-    waystation agent send @head-office --file report.pdf
+    waystation agent send @head-office --file report.pdf --wait 60
     """
     from edge.agent.control import in_json
 
@@ -171,7 +182,30 @@ def send(
     except OSError as error:
         raise SettingsError(f"{file} cannot be read: {error.strerror}") from error
     name = file.name if file is not None and str(file) != "-" else ""
-    typer.echo(_ask(conf, "send", to=to, name=name, content=in_json(content)))
+    message = _ask(conf, "send", to=to, name=name, content=in_json(content))
+    typer.echo(message)
+    if wait:
+        typer.echo(_outcome(conf, message, wait))
+
+
+def _outcome(conf: Path, message: str, wait_s: float) -> str:
+    """What became of a message, once it has ended. Raises NotDelivered."""
+    from edge.agent import way
+    from edge.agent.errors import NotDelivered
+
+    until = time.monotonic() + wait_s
+    while True:
+        for step in _ask(conf, "trace", id=message):
+            event, detail = step["event"], step["detail"]
+            if event in (way.ACKNOWLEDGED, way.DELIVERED):
+                return visible(f"{event} {detail}".rstrip())
+            if event in (way.REFUSED, way.EXPIRED):
+                raise NotDelivered(f"message {message} is {event}{f': {detail}' if detail else ''}")
+        if time.monotonic() >= until:
+            raise NotDelivered(
+                f"message {message} is on its way after {wait_s:g} s: `waystation agent trace {message}` says how far"
+            )
+        time.sleep(min(POLL_S, max(0.0, until - time.monotonic())))
 
 
 def _ask(conf: Path, command: str, **request: Any) -> Any:

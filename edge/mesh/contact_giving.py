@@ -19,8 +19,8 @@ from edge.mesh.transfers import Outbound
 
 
 class Giving:
-    """Of one contact. Before the first offer of an originator's bundle the peer gets its certificates. While the peer is
-    not reachable, nothing is offered."""
+    """Of one contact. Before the first offer of an originator's bundle the peer gets its certificates. One that is not
+    reachable is offered nothing."""
 
     def __init__(
         self, carrier: Carrier, link: ContactLink, certificates: CertificateExchange, reach: PeerReach

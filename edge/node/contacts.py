@@ -27,9 +27,9 @@ _log: Final = logging.getLogger("waystation.mesh")
 
 
 class PeerStatus(msgspec.Struct, frozen=True):
-    """A peer, for people. `state` is "connected"; "unreachable" with the `problem`, if there is a contact, but its round
-    trip takes too long; or "waiting" with the `problem` of the last attempt. `round_trip_ms` is smoothed; None before
-    the first measurement."""
+    """A peer, for people. `state` is "connected"; "unreachable" with the `problem` if its round trip takes too long; or
+    "waiting" with the `problem` of the last attempt. `round_trip_ms` is smoothed; None before the first
+    measurement."""
 
     name: str
     address: str

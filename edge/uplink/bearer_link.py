@@ -12,13 +12,13 @@ from random import random
 from typing import Final, TypeVar
 
 from edge.client.access_point import AccessPoint
+from edge.reachability import Reachability, ReachabilityLimits
 from edge.reconnect import FullJitter
 from edge.uplink.batch_limit import BatchLimit
 from edge.uplink.bearers import Bearer
 from edge.uplink.errors import GatewayProblem, NotReachable
 from edge.uplink.gateway_api import Gateway
 from edge.uplink.http_transport import Traffic
-from edge.reachability import Reachability, ReachabilityLimits
 from edge.uplink.status import BearerStatus
 
 T = TypeVar("T")

@@ -12,8 +12,8 @@ import msgspec
 from msgspec import Meta
 
 from edge.client.access_point import AccessPoint
-from edge.uplink.bearers import Bearer
 from edge.reachability import ReachabilityLimits
+from edge.uplink.bearers import Bearer
 from mqtt.topics import is_topic_filter, matches
 from schemas.sections import NotEmpty, NotNegative, Positive, Seconds, Section
 

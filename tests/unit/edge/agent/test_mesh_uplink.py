@@ -1,4 +1,4 @@
-"""Agents of a mesh with an uplink to gateways: which way a message takes, and what its originator learns (M1, M4, M13)."""
+"""Agents of a mesh with an uplink: which way a message takes, and what its originator learns (M1, M4, M6, M13)."""
 
 import asyncio
 import contextlib

@@ -166,5 +166,3 @@ def test_a_busy_link_is_no_slow_one(both: bool) -> None:
         assert all(contact.reach.is_reachable for contact in link.contacts)
     assert link.given(0) == 40
     assert link.given(1) == (40 if both else 0)
-
-

@@ -11,6 +11,7 @@ from bundles.bundle import Bundle
 from bundles.receipt import Receipt
 from edge.client.access_point import AccessPoint
 from edge.client.connect_points import ConnectPoint
+from edge.reachability import ReachabilityLimits
 from edge.uplink.batch_limit import BatchLimit
 from edge.uplink.bearer_link import BearerLink
 from edge.uplink.bearers import Bearer
@@ -19,7 +20,6 @@ from edge.uplink.delivery_plan import PlanLimits
 from edge.uplink.errors import GatewayProblem, NotReachable
 from edge.uplink.gateway_api import Gateway
 from edge.uplink.holder import Holder
-from edge.reachability import ReachabilityLimits
 from schemas.mesh_api import (
     BundleResult,
     BundlesAnswer,
