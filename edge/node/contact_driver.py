@@ -5,7 +5,8 @@ waits for the commit. So a peer sends no faster than the disk is, and one fsync 
 core is told `stored` by a callback of the journal, not by this task, which may end before.
 
 Writing is a task of its own: it asks the core for bytes while the transport takes them, and loads ciphertexts before
-the core needs them. A third one watches: it ends a contact whose peer owes an answer, or does not take our bytes.
+the core needs them. A third one watches: it ends a contact whose peer owes an answer, or does not take our bytes. While
+nothing is read, because our disk is full, it does not blame the peer for silence.
 """
 
 import asyncio
@@ -41,7 +42,7 @@ class ContactDriver:
     ) -> None:
         self._desk, self._reader, self._writer = desk, reader, writer
         self.certificate, self.address, self.dialled = certificate, address, dialled
-        self._changes, self._has_output = Changes(), True
+        self._changes, self._has_output, self._is_reading = Changes(), True, True
         self._began_s = self._writing_since = 0.0
 
     async def run(self) -> Closed:
@@ -111,7 +112,9 @@ class ContactDriver:
                 return
             self._take(self.contact.receive(data, self._desk.now_s))
             self._wake()
+            self._is_reading = False
             await self._desk.answered()
+            self._is_reading = True
 
     async def _write(self) -> None:
         while True:
@@ -134,7 +137,8 @@ class ContactDriver:
             now = self._desk.now_s
             if self._writing_since and now - self._writing_since > idle_s:
                 self._take(self.contact.close(f"the peer has taken nothing for {idle_s:g} s"))
-            self._take(self.contact.check(now))
+            if self._is_reading:
+                self._take(self.contact.check(now))
             if self.contact.has_frames:
                 self._wake()
 
