@@ -13,11 +13,12 @@ from bench.edge import EdgeBench
 from bench.feed_ledger import FeedLedgerBench
 from bench.feed_subscriber import SubscriberBench
 from bench.feeds import FeedsBench
-from bench.figures import AIMS, JSON, PER_CPU, PLOT, TIMES, Figures
+from bench.figures import JSON, TIMES, Figures
 from bench.gateway import GatewayBench
 from bench.gateway_start import StartBench
 from bench.ledger import LedgerBench
 from bench.ledger_growth import StateBench, TablesBench
+from bench.plot import AIMS, PER_CPU, PLOT, plot
 from bench.processes import running_broker, spark_session
 from bench.router import RouterBench
 from bench.stack import TWO_PROCESSES, FailoverBench, ReplacementBench, stack_bench
@@ -257,8 +258,10 @@ def run(only: str | None, scale: float, figures: Figures, out: Path) -> int:
             if name in OF_MESH and (found := {key: figures.values[key] for key in part.keys if key in figures.values}):
                 mesh_figures.merge(found, out)
     if figures.values:
-        figures.plot(out)
-        say(f"written: {out / JSON}, {out / TIMES}, {out / PLOT}")
+        files = [out / JSON, out / TIMES]
+        if plot(figures.values, figures.curves, out):
+            files.append(out / PLOT)
+        say(f"written: {', '.join(map(str, files))}")
     wanted = [key for name, part in MEASUREMENTS.items() if only in (None, name) for key in part.keys]
     missing = [key for key in wanted if key not in figures.values]
     if failed:
