@@ -219,8 +219,9 @@ def edge(figures: Figures, scale: float) -> None:
     *("feed_ledger_per_s", "feed_ledger_cpu_us"),
     *("feed_merge_per_s", "feed_merge_gaps_per_s", "feed_decode_per_s"),
     *(f"feed_{what}latency_{part}_ms" for what in ("", "single_") for part in ("p50", "p99")),
-    *("feed_gap_declared_ms", "feed_gap_recovered_ms"),
-    *("feed_switch_missing", "feed_switch_doubled", "feed_cold_switch_ms"),
+    *("feed_gap_declared_ms", "feed_gap_declared_max_ms", "feed_gap_recovered_ms", "feed_gap_recovered_p99_ms"),
+    *("feed_switch_missing", "feed_switch_doubled", "feed_switch_silence_ms"),
+    *("feed_cold_switch_ms", "feed_cold_switch_missing"),
 )
 def feeds(figures: Figures, scale: float) -> None:
     say("redundant feeds: the merger, copies a CPU second; the ledger of their copies, a backlog")
