@@ -15,8 +15,8 @@ PORT, SLOW_PORT = 7, 8
 DELAY_S = 0.1
 
 
-async def close(_reader: StreamReader, writer: StreamWriter) -> None:
-    writer.close()
+async def close(reader: StreamReader, writer: StreamWriter) -> None:
+    pass
 
 
 def reaches(device: Namespace, host: str) -> None:
