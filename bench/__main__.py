@@ -13,11 +13,12 @@ from bench.edge import EdgeBench
 from bench.feed_ledger import FeedLedgerBench
 from bench.feed_subscriber import SubscriberBench
 from bench.feeds import FeedsBench
-from bench.figures import AIMS, JSON, PER_CPU, PLOT, TIMES, Figures
+from bench.figures import JSON, TIMES, Figures
 from bench.gateway import GatewayBench
 from bench.gateway_start import StartBench
 from bench.ledger import LedgerBench
 from bench.ledger_growth import StateBench, TablesBench
+from bench.plot import AIMS, PER_CPU, PLOT, plot
 from bench.processes import running_broker, spark_session
 from bench.router import RouterBench
 from bench.stack import TWO_PROCESSES, FailoverBench, ReplacementBench, stack_bench
@@ -218,8 +219,9 @@ def edge(figures: Figures, scale: float) -> None:
     *("feed_ledger_per_s", "feed_ledger_cpu_us"),
     *("feed_merge_per_s", "feed_merge_gaps_per_s", "feed_decode_per_s"),
     *(f"feed_{what}latency_{part}_ms" for what in ("", "single_") for part in ("p50", "p99")),
-    *("feed_gap_declared_ms", "feed_gap_recovered_ms"),
-    *("feed_switch_missing", "feed_switch_doubled", "feed_cold_switch_ms"),
+    *("feed_gap_declared_ms", "feed_gap_declared_max_ms", "feed_gap_recovered_ms", "feed_gap_recovered_p99_ms"),
+    *("feed_switch_missing", "feed_switch_doubled", "feed_switch_silence_ms"),
+    *("feed_cold_switch_ms", "feed_cold_switch_missing"),
 )
 def feeds(figures: Figures, scale: float) -> None:
     say("redundant feeds: the merger, copies a CPU second; the ledger of their copies, a backlog")
@@ -257,8 +259,10 @@ def run(only: str | None, scale: float, figures: Figures, out: Path) -> int:
             if name in OF_MESH and (found := {key: figures.values[key] for key in part.keys if key in figures.values}):
                 mesh_figures.merge(found, out)
     if figures.values:
-        figures.plot(out)
-        say(f"written: {out / JSON}, {out / TIMES}, {out / PLOT}")
+        files = [out / JSON, out / TIMES]
+        if plot(figures.values, figures.curves, out):
+            files.append(out / PLOT)
+        say(f"written: {', '.join(map(str, files))}")
     wanted = [key for name, part in MEASUREMENTS.items() if only in (None, name) for key in part.keys]
     missing = [key for key in wanted if key not in figures.values]
     if failed:

@@ -1,11 +1,12 @@
 """Long matrices of tests: `make soak` (SOAK=1) runs all of them, any other run some cases that it draws by its seed,
-and `make check` (QUICK=1) fewer, with a fifth of Hypothesis' examples.
+and `make check` (QUICK=1) fewer. Of Hypothesis' examples a run takes two in five, `make check` one.
 
 The seed is TEST_SEED, or another one each time; it is printed in the header, and at the end if a test has failed. With
 the same seed a run draws the same again, Hypothesis' inputs included. Tests that are named on the command line
 (`pytest FILE::TEST`, `-k`) are never left out.
 """
 
+import math
 import os
 import random
 from collections import defaultdict
@@ -21,20 +22,22 @@ SOAK = os.environ.get("SOAK", "") not in ("", "0")
 QUICK = os.environ.get("QUICK", "") not in ("", "0")
 QUICK_PART = 5
 """The divisor of what a quick run draws."""
+EXAMPLES_PART = 1 if SOAK else 0.2 if QUICK else 0.4
+"""Of Hypothesis' examples: each run has other ones."""
 
 SEED = int(os.environ.setdefault("TEST_SEED", str(random.SystemRandom().randrange(1_000_000))))
 """Also in the environment, so that all processes of a run (pytest-xdist) draw the same."""
 
 MARKER = "drawn"
 
-long_test = pytest.mark.drawn("long tests of applications", 4)
+long_test = pytest.mark.drawn("long tests of applications", 3)
 """Takes about half a minute or more."""
 
-over_processes = pytest.mark.drawn("feeds and the mesh over processes and a broker", 6)
+over_processes = pytest.mark.drawn("feeds and the mesh over processes and a broker", 4)
 """Adapters, subscribers, agents and gateways as processes that are killed, frozen or cut off."""
 
 killed_or_replaced = pytest.mark.drawn("parts of a stack killed or replaced", 2)
-"""One of the ways in which a whole stack under load loses a part, or gets a new one."""
+"""Two of the ways in which a stack under load, or an application on a cluster, loses a part or gets a new one."""
 
 
 def generator(name: str) -> random.Random:
@@ -46,16 +49,20 @@ def some(cases: Sequence[T], count: int, name: str) -> list[T]:
     """`count` of the cases, in their order; all of them with SOAK."""
     if SOAK or count >= len(cases):
         return list(cases)
-    return [cases[at] for at in sorted(generator(name).sample(range(len(cases)), examples(count)))]
+    return [cases[at] for at in sorted(generator(name).sample(range(len(cases)), _fewer_if_quick(count)))]
 
 
 def times(few: int, many: int) -> int:
     """How often something is repeated: `many` times with SOAK."""
-    return many if SOAK else examples(few)
+    return many if SOAK else _fewer_if_quick(few)
 
 
 def examples(count: int) -> int:
     """How many examples of a property are tried where `count` are usual."""
+    return math.ceil(count * EXAMPLES_PART)
+
+
+def _fewer_if_quick(count: int) -> int:
     return -(-count // QUICK_PART) if QUICK else count
 
 

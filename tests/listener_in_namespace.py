@@ -20,6 +20,8 @@ class Listener:
 
     def __init__(self, inside: Namespace, serve: Serve, port: int, host: str = "0.0.0.0") -> None:
         self._inside, self._serve, self._port, self._host = inside, serve, port, host
+        self._open: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def __enter__(self) -> "Listener":
         self._loop, self._problem, ready = asyncio.new_event_loop(), "", threading.Event()
@@ -36,7 +38,7 @@ class Listener:
     def _run(self, ready: threading.Event) -> None:
         async def main() -> None:
             try:
-                server = await asyncio.start_server(self._one, self._host, self._port)
+                server = await asyncio.start_server(self._accept, self._host, self._port)
             except OSError as error:
                 self._problem = str(error)
                 return
@@ -52,8 +54,17 @@ class Listener:
             async def until_cancelled() -> None:
                 with contextlib.suppress(asyncio.CancelledError):
                     await self._main
+                for writer in self._open:
+                    writer.transport.abort()
 
             runner.run(until_cancelled())
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """A task that is cancelled before it has begun would leave its connection open."""
+        self._open.add(writer)
+        task = self._loop.create_task(self._one(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -62,6 +73,7 @@ class Listener:
             pass  # the other end has gone
         finally:
             writer.close()
+            self._open.discard(writer)
 
 
 def slow_way(port: int, delay_s: float, host: str = "127.0.0.1") -> Serve:

@@ -1,4 +1,4 @@
-"""What operators can see of the cluster, and ask of it, at one gateway (G6, Q9, R1).
+"""What operators can see of the cluster, and ask of it, at one gateway (G6, Q9).
 
 The admin API and the console know only this; the gateway's part of the cluster implements it.
 """

@@ -37,7 +37,7 @@ ROUTERS = ("active", "backup")
 FLOWING_S = 600.0
 """Nine JVMs start, on whatever else the machine does; on a quiet one of two cores a minute is enough."""
 
-pytestmark = [pytest.mark.timeout(1800), pytest.mark.drawn("applications on a cluster", 1)]
+pytestmark = [pytest.mark.timeout(1800), draw.killed_or_replaced]
 
 
 @pytest.fixture(scope="module")

@@ -18,6 +18,7 @@ from schemas.events import encode
 from schemas.feed_words import Slot
 from schemas.topics import DAY_MS, Topics
 from tests.documents import ROOT
+from tests.namespaces import Namespace
 from tests.waiting import wait_for
 
 FEED = "ships"
@@ -38,12 +39,21 @@ def make_topics(bootstrap: str, prefix: str) -> Topics:
 
 
 class AdapterProcess:
-    """An adapter with a directory of its own below `parent`. `source`: its table [source]; `more`: further tables."""
+    """An adapter with a directory of its own below `parent`. `source`: its table [source]; `more`: further tables;
+    `inside`: the network in which it runs, None for the host's."""
 
     def __init__(
-        self, parent: Path, bootstrap: str, prefix: str, name: str, slot: Slot, source: str, more: str = ""
+        self,
+        parent: Path,
+        bootstrap: str,
+        prefix: str,
+        name: str,
+        slot: Slot,
+        source: str,
+        more: str = "",
+        inside: Namespace | None = None,
     ) -> None:
-        self.directory, self.name, self.slot = parent / name, name, slot
+        self.directory, self.name, self.slot, self._inside = parent / name, name, slot, inside
         self.directory.mkdir()
         (self.directory / "adapter.toml").write_text(
             f'[feed]\nname="{FEED}"\nslot="{slot}"\nadapter="{name}"\nmachine="m-{name}"\ntimeout_s={TIMEOUT_S}\n'
@@ -55,6 +65,8 @@ class AdapterProcess:
     def start(self) -> "AdapterProcess":
         """Waits for nothing."""
         command = [sys.executable, "-m", "edge.cli.main", "feed", "adapter", "--config", "adapter.toml"]
+        if self._inside is not None:
+            command = self._inside.command(*command)
         with (self.directory / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 command,

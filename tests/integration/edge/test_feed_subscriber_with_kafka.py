@@ -349,7 +349,7 @@ def test_the_broker_stands_still_for_a_while(own_broker: Broker) -> None:
 
     def steps() -> None:
         time.sleep(0.5)
-        for number, seconds in ((signal.SIGSTOP, 2.0), (signal.SIGCONT, 1.0)):
+        for number, seconds in ((signal.SIGSTOP, draw.times(2, 60)), (signal.SIGCONT, 1)):
             own_broker.signal(number)
             time.sleep(seconds)
 

@@ -18,6 +18,7 @@ from pipelines.sinks import ensure_tables
 from pipelines.streams import StreamId
 from schemas.readiness import read_json
 from schemas.topics import DAY_MS, Topics
+from tests import draw
 from tests.conftest import LocalBroker
 from tests.integration.jobs.test_router_job import (
     MESSAGES,
@@ -32,7 +33,7 @@ from tests.waiting import wait_for
 
 QUERY = "router-active"
 REPLACED = "was deleted and created again after query router-active had read it"
-pytestmark = [pytest.mark.timeout(400), pytest.mark.drawn("topics that changed under a router", 1)]
+pytestmark = [pytest.mark.timeout(400), draw.long_test]
 
 
 class Alone:

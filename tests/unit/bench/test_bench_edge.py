@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from bench.edge_agent import CLIENT_ID, DOMAIN, SETTINGS, TOPIC, AgentProcess
 from bench.edge_load import answer_all, asked_ms, submitted_per_s, syncs_per_s
-from bench.figures import draw_aims
+from bench.plot import draw_aims
 from edge.agent.agent_store import AgentStore
 from edge.agent.envelope import File, read
 from edge.agent.routes import Routes

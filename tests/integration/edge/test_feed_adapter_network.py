@@ -1,0 +1,61 @@
+"""A feed adapter whose network is cut: another one has its slot meanwhile, and nothing is missing (S1, S2)."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import draw
+from tests.conftest import LocalBroker
+from tests.integration.edge.cuttable_way import CuttableWay
+from tests.integration.edge.feed_adapter_process import AdapterProcess, FeedReader, ended, make_topics
+from tests.integration.edge.test_feed_adapter_process import GrowingFile
+from tests.namespaces import Namespace, required
+
+required()
+
+pytestmark = draw.over_processes
+
+
+@pytest.fixture
+def reader(broker: LocalBroker, unique_prefix: str) -> Iterator[FeedReader]:
+    found = FeedReader(broker.bootstrap, make_topics(broker.bootstrap, unique_prefix))
+    yield found
+    found.close()
+
+
+def test_an_adapter_that_is_cut_off_is_relieved_until_it_is_back(
+    broker: LocalBroker, unique_prefix: str, reader: FeedReader, tmp_path: Path
+) -> None:
+    """It knows nothing of it: its connections stay, and what it had sent arrives when the network is back. Then
+    one of the two waits: both have gone on from the log, so neither leaves a gap."""
+    file = GrowingFile(tmp_path / "lines.csv")
+    port = int(broker.bootstrap.rpartition(":")[2])
+    with Namespace("ship") as ship, CuttableWay(ship, port) as way:
+        first = AdapterProcess(tmp_path, broker.bootstrap, unique_prefix, "a", "active", file.source, inside=ship)
+        second = AdapterProcess(tmp_path, broker.bootstrap, unique_prefix, "b", "active", file.source)
+        with ended(first, second):
+            first.start()
+            file.grow(100)
+            reader.until(lambda: reader.state("a") == "up" and 100 in reader.numbers("active"), "the first adapter")
+            second.start()
+            reader.until(lambda: len(reader.beats("b")) > 10, "the second adapter")
+            way.is_cut = True
+            file.grow(100)
+            reader.until(lambda: reader.state("b") == "up" and 200 in reader.numbers("active"), "takeover")
+            way.is_cut = False
+            heard = len(reader.beats("a"))
+            reader.until(
+                lambda: (
+                    len(reader.beats("a")) > heard + 10 and {reader.state("a"), reader.state("b")} == {"up", "waiting"}
+                ),
+                "one of them holds the slot",
+            )
+            file.grow(100)
+            reader.until(lambda: 300 in reader.numbers("active"), "messages after it")
+            holder, other = (first, "b") if reader.state("a") == "up" else (second, "a")
+            holder.stop()
+            reader.until(lambda: reader.state(other) == "up", "the other one")
+            file.grow(1)
+            reader.until(lambda: 301 in reader.numbers("active"), "the last message")
+    assert set(reader.numbers("active")) == set(range(1, 302))
