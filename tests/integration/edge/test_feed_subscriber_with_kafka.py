@@ -132,7 +132,9 @@ def has(items: list[FeedItem], slot: str, what: str) -> bool:
     return any(isinstance(one, Switched) and (one.slot, one.what) == (slot, what) for one in items)
 
 
-async def collected(feed: FeedSubscriber, load: Load, items: list[FeedItem], steps: Callable[[], Any]) -> None:
+async def collected(
+    feed: FeedSubscriber, load: Load, items: list[FeedItem], steps: Callable[[], Any], patience_s: float = PATIENCE_S
+) -> None:
     """Takes all items while `steps` does something to the load, until the last message."""
 
     def run() -> None:
@@ -140,7 +142,7 @@ async def collected(feed: FeedSubscriber, load: Load, items: list[FeedItem], ste
         load.stop()
 
     acting = asyncio.create_task(asyncio.to_thread(run))
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(patience_s):
         async for item in feed:
             items.append(item)
             if isinstance(item, FeedDelivery) and item.sequence == load.last:
@@ -349,7 +351,7 @@ def test_the_broker_stands_still_for_a_while(own_broker: Broker) -> None:
 
     def steps() -> None:
         time.sleep(0.5)
-        for number, seconds in ((signal.SIGSTOP, draw.times(2, 60)), (signal.SIGCONT, 1)):
+        for number, seconds in ((signal.SIGSTOP, away_s), (signal.SIGCONT, 1)):
             own_broker.signal(number)
             time.sleep(seconds)
 
@@ -358,9 +360,10 @@ def test_the_broker_stands_still_for_a_while(own_broker: Broker) -> None:
         limits = FeedLimits(connect_timeout_s=PATIENCE_S, adapter_timeout_s=1.5, merge=MergeSettings(deadline_ms=1_000))
         async with place.subscriber(start="beginning", limits=limits) as feed:
             with load:
-                await collected(feed, load, items, steps)
+                await collected(feed, load, items, steps, PATIENCE_S + away_s)
         return items
 
+    away_s = draw.times(2, 60)
     place = made(own_broker.bootstrap, "t.")
     load = Load(place.writer, 300, f"{draw.SEED} frozen")
     items = asyncio.run(scenario())
