@@ -4,8 +4,9 @@ import asyncio
 import contextlib
 import ssl
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from types import TracebackType
+from typing import Any
 
 from tests.namespaces import Namespace, enter
 
@@ -82,18 +83,22 @@ def slow_way(port: int, delay_s: float, host: str = "127.0.0.1") -> Serve:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there = await asyncio.open_connection(host, port)
         try:
-            ways = (_delayed(reader, there[1], delay_s), _delayed(there[0], writer, delay_s))
-            tasks = [asyncio.ensure_future(way) for way in ways]
-            try:
-                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
+            await until_one_ends(_delayed(reader, there[1], delay_s), _delayed(there[0], writer, delay_s))
         finally:
             there[1].close()
 
     return serve
+
+
+async def until_one_ends(*ways: Coroutine[Any, Any, None]) -> None:
+    """Passes on what comes each way, until one of them has ended."""
+    tasks = [asyncio.ensure_future(way) for way in ways]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _delayed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, delay_s: float) -> None:

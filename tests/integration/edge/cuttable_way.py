@@ -5,7 +5,7 @@ import socket
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 
-from tests.listener_in_namespace import BLOCK, Listener
+from tests.listener_in_namespace import BLOCK, Listener, until_one_ends
 from tests.namespaces import Namespace
 
 HOST = "127.0.0.1"
@@ -35,14 +35,7 @@ class CuttableWay:
         found = await loop.run_in_executor(self._outside, socket.create_connection, (HOST, self._port))
         there = await asyncio.open_connection(sock=found)
         try:
-            ways = (self._pass_on(reader, there[1]), self._pass_on(there[0], writer))
-            tasks = [asyncio.ensure_future(way) for way in ways]
-            try:
-                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
+            await until_one_ends(self._pass_on(reader, there[1]), self._pass_on(there[0], writer))
         finally:
             there[1].close()
 

@@ -23,6 +23,7 @@ from tests.waiting import wait_for
 
 FEED = "ships"
 PARTITIONS = 4
+CSV = 'format="csv"\nname="src"\nfrom="{}"\nfollow=true\ncsv={{columns=["n","v"]}}\nmapping={{number="n"}}'
 STOP_S = 60.0
 TIMEOUT_S = 1.5
 """Longer than in production: test machines are slower."""
@@ -171,6 +172,34 @@ class FeedReader:
         """What an adapter said last."""
         found = self.beats(name)
         return found[-1].state if found else ""
+
+
+class GrowingFile:
+    """Numbered lines, more and more of them."""
+
+    def __init__(self, path: Path, size: int = 20) -> None:
+        self.path, self.count, self._filling = path, 0, "x" * size
+        path.touch()
+
+    @property
+    def source(self) -> str:
+        return CSV.format(f"file:{self.path}")
+
+    def grow(self, lines: int) -> None:
+        with self.path.open("a") as file:
+            for _ in range(lines):
+                self.count += 1
+                file.write(f"{self.count},{self._filling}\n")
+
+
+def hold_and_wait(first: AdapterProcess, second: AdapterProcess, file: GrowingFile, reader: FeedReader) -> None:
+    """Starts both, of the slot `active`: `first` has it, and has written 100 lines; `second` waits for it."""
+    first.start()
+    file.grow(100)
+    reader.until(lambda: reader.state(first.name) == "up" and 100 in reader.numbers("active"), "the first adapter")
+    second.start()
+    reader.until(lambda: len(reader.beats(second.name)) > 10, "the second adapter")
+    assert reader.state(second.name) == "waiting"
 
 
 @contextlib.contextmanager

@@ -8,8 +8,14 @@ import pytest
 from tests import draw
 from tests.conftest import LocalBroker
 from tests.integration.edge.cuttable_way import CuttableWay
-from tests.integration.edge.feed_adapter_process import AdapterProcess, FeedReader, ended, make_topics
-from tests.integration.edge.test_feed_adapter_process import GrowingFile
+from tests.integration.edge.feed_adapter_process import (
+    AdapterProcess,
+    FeedReader,
+    GrowingFile,
+    ended,
+    hold_and_wait,
+    make_topics,
+)
 from tests.namespaces import Namespace, required
 
 required()
@@ -35,11 +41,7 @@ def test_an_adapter_that_is_cut_off_is_relieved_until_it_is_back(
         first = AdapterProcess(tmp_path, broker.bootstrap, unique_prefix, "a", "active", file.source, inside=ship)
         second = AdapterProcess(tmp_path, broker.bootstrap, unique_prefix, "b", "active", file.source)
         with ended(first, second):
-            first.start()
-            file.grow(100)
-            reader.until(lambda: reader.state("a") == "up" and 100 in reader.numbers("active"), "the first adapter")
-            second.start()
-            reader.until(lambda: len(reader.beats("b")) > 10, "the second adapter")
+            hold_and_wait(first, second, file, reader)
             way.is_cut = True
             file.grow(100)
             reader.until(lambda: reader.state("b") == "up" and 200 in reader.numbers("active"), "takeover")

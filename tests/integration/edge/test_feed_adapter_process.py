@@ -19,13 +19,14 @@ from tests.integration.edge.feed_adapter_process import (
     FEED,
     AdapterProcess,
     FeedReader,
+    GrowingFile,
     ended,
+    hold_and_wait,
     make_topics,
 )
 
 pytestmark = draw.over_processes
 
-CSV = 'format="csv"\nname="src"\nfrom="{}"\nfollow=true\ncsv={{columns=["n","v"]}}\nmapping={{number="n"}}'
 STREAM = "src@0"
 
 
@@ -34,24 +35,6 @@ def reader(broker: LocalBroker, unique_prefix: str) -> Iterator[FeedReader]:
     found = FeedReader(broker.bootstrap, make_topics(broker.bootstrap, unique_prefix))
     yield found
     found.close()
-
-
-class GrowingFile:
-    """Numbered lines, more and more of them."""
-
-    def __init__(self, path: Path, size: int = 20) -> None:
-        self.path, self.count, self._filling = path, 0, "x" * size
-        path.touch()
-
-    @property
-    def source(self) -> str:
-        return CSV.format(f"file:{self.path}")
-
-    def grow(self, lines: int) -> None:
-        with self.path.open("a") as file:
-            for _ in range(lines):
-                self.count += 1
-                file.write(f"{self.count},{self._filling}\n")
 
 
 def test_killed_again_and_again_its_log_is_complete(
@@ -91,12 +74,7 @@ def test_a_frozen_adapter_is_relieved_and_comes_back_as_standby(
         AdapterProcess(tmp_path, broker.bootstrap, unique_prefix, name, "active", file.source) for name in "ab"
     )
     with ended(first, second):
-        first.start()
-        file.grow(100)
-        reader.until(lambda: reader.state("a") == "up" and 100 in reader.numbers("active"), "the first adapter")
-        second.start()
-        reader.until(lambda: len(reader.beats("b")) > 10, "the second adapter")
-        assert reader.state("b") == "waiting"
+        hold_and_wait(first, second, file, reader)
         first.signal(signal.SIGSTOP)
         file.grow(100)
         reader.until(lambda: reader.state("b") == "up" and 200 in reader.numbers("active"), "takeover")
