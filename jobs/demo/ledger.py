@@ -19,6 +19,8 @@ SELECT count(*),
 FROM mine
 """
 """Only messages published by clients: the platform's own messages report who connects and disconnects."""
+REPORTS = "SELECT count(*) FROM messages WHERE origin = 'platform'"
+"""Messages that report who connects and disconnects."""
 FIND = "SELECT id FROM messages WHERE destination = ? AND decode(payload) LIKE ? LIMIT 1"
 LATE_TABLES = ("routes_history", "presence_history", "presence")
 """Every client's subscriptions and connections add rows to these, too many to count with the clients."""
@@ -27,14 +29,15 @@ LATE_TABLES = ("routes_history", "presence_history", "presence")
 class Standing(NamedTuple):
     """`messages`: rows; `copies`: those of them that are repeated; `incomplete`: those without completion;
     `deliveries`: pairs of message and recipient; `rows` of every table, of `messages` and `completions` only those of
-    clients' messages; `routes_known`: whether all routes of the messages are in the ledger, so that each can be
-    audited."""
+    clients' messages; `reports`: messages of the platform about clients; `routes_known`: whether all routes of the
+    messages are in the ledger, so that each can be audited."""
 
     messages: int
     copies: int
     incomplete: int
     deliveries: int
     rows: dict[str, int]
+    reports: int = 0
     routes_known: bool = False
 
     @property
@@ -81,12 +84,13 @@ def standing(tables: Path) -> Standing:
     rows = {name: int(reader.query(f"SELECT count(*) FROM {name}").rows[0][0]) for name in reader.tables}
     try:
         messages, distinct, incomplete, deliveries, completions = reader.query(COUNTS).rows[0]
+        reports = int(reader.query(REPORTS).rows[0][0])
     except QueryError:
         return Standing(0, 0, 0, 0, rows)
     rows |= {"messages": messages, "completions": completions}
     watermarks = completeness_watermarks(str(tables), patience_s=0)
     routes_known = bool(watermarks.routes and watermarks.messages and watermarks.routes > watermarks.messages)
-    return Standing(messages, messages - distinct, incomplete, deliveries, rows, routes_known)
+    return Standing(messages, messages - distinct, incomplete, deliveries, rows, reports, routes_known)
 
 
 def journey(tables: Path, destination: str, body_id: str) -> tuple[str, Rows] | None:

@@ -26,6 +26,8 @@ LEDGER_POLL_S = 1.0
 LEDGER_POLL_SHARE = 0.1
 """Share of a processor for polling the ledger, which is taken from the ledger itself."""
 GOODBYE_S = 5.0
+REPORTED_S = 30.0
+"""How long to wait at most until the ledger has what reports that the clients have gone."""
 
 Clock = Callable[[], float]
 
@@ -86,7 +88,7 @@ def run(request: Request, console: Terminal) -> Result:
             phases["settle_s"] = time.monotonic() - phases.pop("_settling_since")
             # Before they disconnect: afterwards no QoS 0 message is due to them.
             figures = _figures(day, plan, account, standing, fleet.counts, {"up_s": up_s, **phases})
-            _say_goodbye(fleet)
+            _say_goodbye(fleet, request.data / "tables", standing)
         shown = _show_result(console, figures, account, request)
         finished = True
     figures["seconds"] = round(time.monotonic() - began, 1)
@@ -150,11 +152,20 @@ def _ledger_caught_up(fleet: Fleet, account: Account, request: Request, console:
             status.update(f"the ledger still lacks {', '.join(left_over)}")
 
 
-def _say_goodbye(fleet: Fleet) -> None:
+def _say_goodbye(fleet: Fleet, tables: Path, standing: Standing) -> None:
+    """Disconnects everybody. The platform reports that by a message for each client, and nobody can audit these before
+    the ledger has all routes: so it waits for them too, as long as the ledger writes reports at all."""
+    expected = standing.reports + fleet.online
     fleet.everybody(Disconnect())
     until = time.monotonic() + GOODBYE_S
     while fleet.online and time.monotonic() < until:
         fleet.poll(0.05)
+    until = time.monotonic() + REPORTED_S
+    while standing.reports and time.monotonic() < until:
+        found = ledger.standing(tables)
+        if found.reports >= expected and found.routes_known:
+            return
+        time.sleep(LEDGER_POLL_S)
 
 
 def _figures(
