@@ -14,6 +14,10 @@ Writing a claim changes no phase. Only the lease that is read from the log does:
 ends. One claim is on its way at a time, its epoch is above all that were seen in claims and fences and above all that
 this process has tried, and what was written for an epoch is never written again. So a claim whose fate is not known
 does no harm, whenever it arrives.
+
+A claim that is read long after it was written may win only because compaction has removed an earlier one of its epoch,
+whose owner has a higher epoch by now, further on in the log. So a shard begins after such a claim, as after standing
+still, only once the log is read to an end that was asked for meanwhile.
 """
 
 from collections.abc import Callable, Iterator
@@ -37,9 +41,9 @@ class _Shard:
     """Of one shard, what is not in the log. Only :class:`LeaseKeeper` assigns these.
 
     `owned`: the epoch in which it is this member's, 0 for none; `pending`: the epoch of a claim that was written and is
-    not read yet; `tried`: the highest epoch that this process has written; `fence`: the highest fence seen.
-    `claimable_since`: when it was first seen that the shard needs another owner. `to`: the member to which the shard is
-    to move.
+    not read yet; `tried`: the highest epoch that this process has written; `written`: when it wrote the claims that are
+    not read yet, by epoch; `fence`: the highest fence seen. `claimable_since`: when it was first seen that the shard
+    needs another owner. `to`: the member to which the shard is to move.
     """
 
     def __init__(self) -> None:
@@ -47,6 +51,7 @@ class _Shard:
         self.owned = 0
         self.pending: int | None = None
         self.tried = 0
+        self.written: dict[int, float] = {}
         self.fence = 0
         self.lease_since = 0.0
         self.claimable_since: float | None = None
@@ -151,6 +156,8 @@ class LeaseKeeper:
             state.pending = None
         if self._is_started:
             yield from self._settle(shard, now)
+        for epoch in [epoch for epoch in state.written if epoch <= lease.epoch]:
+            del state.written[epoch]
 
     def _settle(self, shard: int, now: float) -> Iterator[m.LeaseEffect]:
         """Brings what is done here into line with the lease."""
@@ -160,7 +167,9 @@ class LeaseKeeper:
             if state.owned:
                 yield m.End(shard, state.owned)
                 self._enter(state, "idle", 0)
-            if mine:
+            if mine and now - state.written.get(mine, now) > self._timings.verify_again_s:
+                yield from self._verify(now)
+            if mine and not self._is_verifying:
                 self._enter(state, "starting", mine)
                 state.is_followed = False
                 yield m.Begin(shard, mine)
@@ -193,6 +202,7 @@ class LeaseKeeper:
     def _claim(self, shard: int, now: float) -> Iterator[m.LeaseEffect]:
         state = self._shards[shard]
         epoch = state.pending = state.tried = self._next_epoch(shard)
+        state.written[epoch] = now
         state.back_off = state.back_off.claimed(now, self._timings)
         yield m.WriteLease(LeaseKey("c", shard, epoch, self._me), Claim(at_us=self._clock_us()))
 
@@ -328,12 +338,15 @@ class LeaseKeeper:
         elif self._is_verifying:
             self._is_verifying = False
             yield m.Resume()
+            for shard in range(len(self._shards)):
+                yield from self._settle(shard, now)
 
     def _notice_stall(self, now: float) -> list[m.LeaseEffect]:
         """A loop that stood still may have lost shards without knowing: it looks before it sends anything."""
         stood_still = self._stepped_at is not None and now - self._stepped_at > self._timings.verify_s
         self._stepped_at = now
-        if not stood_still or not self._is_started:
-            return []
+        return self._verify(now) if stood_still and self._is_started else []
+
+    def _verify(self, now: float) -> list[m.LeaseEffect]:
         self._is_verifying, self._verifying_since = True, now
         return [m.Hold(), m.Verify()]

@@ -276,6 +276,25 @@ def test_a_loop_that_stood_still_verifies_before_it_sends() -> None:
     assert member.tell(m.Verified()) == []
 
 
+def test_a_shard_begins_after_a_verification() -> None:
+    member = Member().starts().serves()
+    member.now += TIMINGS.verify_s + 0.1
+    member.tell(m.Tick())
+    assert member.claims(ME, 2) == [m.End(0, 1)]
+    assert member.tell(m.Verified()) == [m.Resume(), m.Begin(0, 2)]
+
+
+def test_a_claim_that_is_read_late_is_verified() -> None:
+    """Compaction may have removed the earlier claim of its epoch that has won, and what followed it stands behind."""
+    member = Member(living=[ME]).starts()
+    assert written(member.passes(0.5)) == [claim_of(1)]
+    member.passes(TIMINGS.verify_again_s + 1)
+    assert member.claims(ME, 1) == [m.Hold(), m.Verify()]
+    member.claims(B, 2)
+    assert member.tell(m.Verified()) == [m.Resume()]
+    assert member.keeper.owned(0) == 0
+
+
 def test_a_verification_that_took_long_is_repeated() -> None:
     member = Member().starts().serves()
     member.now += TIMINGS.verify_s + 0.1

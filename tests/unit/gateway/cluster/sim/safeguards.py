@@ -37,6 +37,7 @@ class Safeguard(NamedTuple):
 
 
 _claim = LeaseKeeper._claim
+_settle = LeaseKeeper._settle
 _take = LeaseKeeper._take
 _home_begin = Home.begin
 
@@ -45,6 +46,13 @@ def _begins_with_its_claim(self: LeaseKeeper, shard: int, now: float) -> Iterato
     yield from _claim(self, shard, now)
     self._enter(self._shards[shard], "starting", self._shards[shard].tried)
     yield m.Begin(shard, self._shards[shard].tried)
+
+
+def _begins_whenever_it_reads_its_claim(self: LeaseKeeper, shard: int, now: float) -> Iterator[m.LeaseEffect]:
+    self._shards[shard].written.clear()
+    with patch.object(self, "_is_verifying", False):
+        effects = list(_settle(self, shard, now))
+    yield from effects
 
 
 def _same_epoch_again(self: LeaseKeeper, shard: int) -> int:
@@ -97,6 +105,13 @@ def _knows_no_fences(self: LeaseKeeper, event: Any, now: float) -> Any:
 SAFEGUARDS = (
     Safeguard("a member owns a shard once it has read its own claim", LeaseKeeper, "_claim", _begins_with_its_claim, 1),
     Safeguard(
+        "a claim that is read late is verified",
+        LeaseKeeper,
+        "_settle",
+        _begins_whenever_it_reads_its_claim,
+        7_779_367,
+    ),
+    Safeguard(
         "of claims of one epoch the lowest offset wins",
         LeaseTable,
         "_precedence",
@@ -113,7 +128,7 @@ SAFEGUARDS = (
         lambda self, shard: [key for key in self._claims[shard] if key.epoch <= self._leases[shard].epoch],
         7,
     ),
-    Safeguard("a tombstone says that there is a higher epoch", LeaseTable, "_is_superseded", lambda *_: False, 112),
+    Safeguard("a tombstone says that there is a higher epoch", LeaseTable, "_is_superseded", lambda *_: False, 312),
     Safeguard("readers ignore lower epochs behind a fence", PartitionFences, "_is_void", lambda *_: False, 10),
     Safeguard(
         "homes drop QoS 2 messages of a lower epoch behind the fence", SenderFences, "is_dropped", lambda *_: False, 0
@@ -123,7 +138,7 @@ SAFEGUARDS = (
         SenderFences,
         "is_dropped",
         lambda self, p, offset, shard, epoch, qos, is_will: epoch < self.epoch_at(p, offset, shard),
-        43,
+        69,
     ),
     Safeguard("fences are part of a position", SenderFences, "seen", lambda *_: {}, 53),
     Safeguard(
@@ -131,10 +146,10 @@ SAFEGUARDS = (
         SenderFences,
         "epoch_at",
         lambda self, p, offset, shard: max((f.epoch for f in self._seen.get(p, {}).get(shard, ())), default=0),
-        5,
+        3,
     ),
     Safeguard("a promise holds once it is read back", ReadBack, "_holds", lambda *_: True, 504),
-    Safeguard("PUBREC waits for a barrier", Home, "stored", _acknowledges_what_kafka_has, 9),
+    Safeguard("PUBREC waits for a barrier", Home, "stored", _acknowledges_what_kafka_has, 16),
     Safeguard(
         "a higher fence ends what is promised", ReadBack, "fence", lambda self, offset, epoch: self.read(offset), 56
     ),
@@ -149,7 +164,7 @@ SAFEGUARDS = (
     Safeguard(
         "what a void record has overwritten is rewritten", PartitionFences, "unmended", property(lambda self: []), 258
     ),
-    Safeguard("a process that stood still verifies its leases", LeaseKeeper, "_notice_stall", lambda *_: [], 9),
+    Safeguard("a process that stood still verifies its leases", LeaseKeeper, "_notice_stall", lambda *_: [], 17),
     Safeguard("a home ends when another owns its shard", Process, "_end", lambda *_: None, 0),
     Safeguard(
         "a shard whose owner is suspect is claimed", lease_keeper, "may_be_claimed", _claims_only_what_nobody_owns, 1

@@ -233,12 +233,13 @@ class Site:
             self.world.after(1.4 * draw.random(), self._publish)
 
     def _sleep_through(self) -> None:
-        """One that owns nothing sleeps while its shards change hands twice, and what it had read is compacted."""
+        """One that owns nothing sleeps, or reads nothing, while its shards change hands twice, and what it had read is
+        compacted."""
         for process in self._processes.values():
             process.lag_s = 0.0
         owners = {owner.name for shard in range(self.shards) if (owner := self._table[shard].owner)}
         sleeper = min(set(NAMES) - owners, default="a")
-        self._stop(self._processes[sleeper], 4.0)
+        self.random.choice((self._stop, self._cut))(self._processes[sleeper], 4.0)
         for at in (0.6, 1.6):
             self.world.after(at, lambda: self._crash_owners(0.5))
         self.world.after(3.5, self.compact)
