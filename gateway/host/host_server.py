@@ -23,6 +23,9 @@ from schemas.settings import GatewaySettings
 if TYPE_CHECKING:  # it needs the server
     from gateway.host.relays import Relays
 
+_READ_BUFFER_BYTES = 32 * 1024
+"""The most bytes read from one connection before others get a turn (R9)."""
+
 _WATCH_S = 0.5
 
 log = structlog.get_logger(__name__)
@@ -58,6 +61,8 @@ class HostServer:
         self.transports: set[Transport] = set()
         """Of clients over TCP and QUIC; also those whose connection has ended but who have yet to close their side."""
         self.paused: set[Connection] = set()
+        self.read_buffer = memoryview(bytearray(_READ_BUFFER_BYTES))
+        """What a connection over TCP reads into; taken before the loop turns to the next one."""
         self.http_connections = 0
         self.counts: Counter[str] = Counter()
         self.traffic = TrafficCounters()

@@ -1,4 +1,4 @@
-"""MQTT over TCP: a buffered protocol that reads all connections of a process through one shared buffer."""
+"""MQTT over TCP: a buffered protocol that reads all connections of a gateway through one shared buffer."""
 
 import asyncio
 from typing import cast
@@ -7,9 +7,6 @@ from gateway.host.connection import ByteTaker, Refuse
 from gateway.host.host_connection import HostConnection
 from gateway.host.host_server import HostServer
 from gateway.host.tls import common_name
-
-_BUFFER_BYTES = 32 * 1024
-"""The most bytes read from one connection before others get a turn (R9)."""
 
 _LINGER_S = 2.0
 """How long a client may take to close its side."""
@@ -21,7 +18,6 @@ class MqttTcpProtocol(asyncio.BufferedProtocol):
     bearer = "mqtt"
     refuse: Refuse | None = None
     certificate: str | None = None
-    _shared = memoryview(bytearray(_BUFFER_BYTES))
 
     def __init__(self, server: HostServer) -> None:
         self._server = server
@@ -40,11 +36,11 @@ class MqttTcpProtocol(asyncio.BufferedProtocol):
         self._connection = HostConnection(self._server, self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._shared
+        return self._server.read_buffer
 
     def buffer_updated(self, nbytes: int) -> None:
         if self._connection is not None:
-            self._connection.data_received(self._shared[:nbytes])
+            self._connection.data_received(self._server.read_buffer[:nbytes])
 
     def eof_received(self) -> bool:
         return False
