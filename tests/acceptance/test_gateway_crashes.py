@@ -1,6 +1,6 @@
 """`kill -9` of the gateway, again and again, at random moments under load (Q1, R8, G8, G9).
 
-A dozen times, fifty with `make soak`; TEST_KILLS says how often, TEST_SEED repeats a run's moments.
+Six times, fifty with `make soak`; TEST_KILLS says how often, TEST_SEED repeats a run's moments.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from tests.acceptance.gateway_soak import Soak
 from tests.acceptance.stack import Stack
 from tests.faithful_client import eventually
 
-KILLS = int(os.environ.get("TEST_KILLS", draw.times(8, 50)))
+KILLS = int(os.environ.get("TEST_KILLS", draw.times(6, 50)))
 REST_EVERY = 3
 START_S = 90.0
 OF_SECONDS = 1_500
