@@ -155,5 +155,5 @@ class IngressCatchUpReader:
             await self._ingress.leave(self, order.passed_to)
             order.end()
             self._targets = None
-            self.done_ms = until_ms
+            self.done_ms = max(self.done_ms, until_ms)
             return True

@@ -44,6 +44,32 @@ def test_the_reader_does_not_end_between_beginning_and_the_route(tmp_path: Path)
     run(scenario())
 
 
+def test_a_reader_that_begins_again_for_nobody_forgets_nothing(tmp_path: Path) -> None:
+    """G8: what was done with stays so, or the next restart would read all again, of which exchanges are forgotten."""
+
+    async def scenario() -> None:
+        harness = await HomeHarness(tmp_path).start()
+        sender, receiver = await harness.client("sender"), await harness.client("receiver")
+        await receiver.subscribe("a")
+        sender.publish("a", b"early", 2)
+        await turn(LEAD_S + 10)
+        await receiver.subscribe("b")
+        await turn(2)  # a checkpoint notes that the reader reads
+        reading = receiver.attached.home.catch_up
+        done_ms = reading.done_ms
+        assert done_ms > 0
+        harness.spool.die, harness.spool.dies = harness.crash, "before"  # no other checkpoint follows
+        await receiver.unsubscribe("b")
+        for _ in range(3):
+            await harness.restart()
+            await receiver.connect()
+            await turn(10)
+            assert receiver.attached.home.catch_up.done_ms >= done_ms
+        assert receiver.payloads == [b"early"]
+
+    run(scenario())
+
+
 def test_racing_subscribers_of_one_key_and_one_that_fails(tmp_path: Path) -> None:
     """One event for all of them; if it is refused, all hear of it and the next one tries again."""
 
