@@ -102,6 +102,10 @@ class OutgoingRecord(msgspec.Struct, frozen=True):
     def place(self) -> tuple[int, int]:
         return self.partition, self.offset
 
+    def as_released(self) -> "OutgoingRecord":
+        """PUBREL is due."""
+        return msgspec.structs.replace(self, released=True)
+
     def without_packet_id(self) -> "OutgoingRecord":
         """The exchange is over, but the message must still not be delivered again."""
         return msgspec.structs.replace(self, packet_id=0)

@@ -168,7 +168,7 @@ class Checkpointer:
                 session.forget_spooled(taken.last_row)
         for session in restored:
             if not session.backlog and restart >= shard.reread_to:
-                session.forget_restored()
+                self._deliverer.forget_restored(session)
         if taken.batch.deleted_rows or taken.batch.instructions or self._has_finished:
             await self._relinquish_or_later(now)
 

@@ -150,6 +150,24 @@ class Deliverer:
                 link.deliver(delivery.pending.message, delivery)
         self.pump(session)
 
+    def forget_restored(self, session: Session) -> None:
+        """All that was there before the restart has come again. What was sent then at QoS 2, and has not come, ends
+        with PUBREL, once that is durable [MQTT-3.10.4-3]."""
+        packet_ids = session.forget_restored()
+        if not packet_ids:
+            return
+
+        def durable() -> None:
+            link = session.link
+            if link is None:
+                return  # it is due on the next connection
+            for record in session.restored.values():
+                if record.packet_id in packet_ids:
+                    link.release(record.packet_id)
+            self.flush()
+
+        self._writer.windows(session, durable)
+
     def drop_qos0(self, session: Session) -> None:
         """The connection is gone: what waited for it at QoS 0 is not delivered."""
         for delivery in session.remove_qos0():

@@ -282,15 +282,18 @@ class Session(SessionQueue):
         self.restored.pop(delivery.place, None)
         self.settled.note(delivery)
 
-    def forget_restored(self) -> None:
-        """All that was there before the restart has been read again: what has not come will not come."""
+    def forget_restored(self) -> list[int]:
+        """All that was there before the restart has been read again: what has not come will not come. Returns the
+        packet ids of exchanges that had begun, and count as released now: their subscription has ended, or the time of
+        their message is over. The client may have it, and needs PUBREL to give the packet id free."""
         here = {delivery.place for delivery in (*self.queue, *self.tail, *self.in_flight.values())}
-        self.restored = {
-            place: r for place, r in self.restored.items() if r.packet_id and (r.released or place in here)
-        }
+        open_ones = {place: record for place, record in self.restored.items() if record.packet_id}
+        begun = {place: r.as_released() for place, r in open_ones.items() if not r.released and place not in here}
+        self.restored = open_ones | begun
         self.put_back &= here
         self.settled_before = None
         self.dropped_before = set()
+        return [record.packet_id for record in begun.values()]
 
     def _free_packet_id(self) -> int:
         reserved = [record.packet_id for record in self.restored.values()] if self.restored else []

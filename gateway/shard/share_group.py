@@ -357,12 +357,13 @@ class ShareGroup(Session):
             self.settled_before is not None and self.settled_before.covers_row(row)
         )
 
-    def forget_restored(self) -> None:
+    def forget_restored(self) -> list[int]:
         here = {delivery.place for delivery in (*self.queue, *self.tail)}
         self.closing += [(r.client, r.number) for place, r in self.assigned_before.items() if place not in here]
         self.assigned_before = {place: record for place, record in self.assigned_before.items() if place in here}
         self.put_back &= here
         self.settled_before, self.dropped_before = None, set()
+        return []  # packet ids are the members'
 
     def settle(self, delivery: Delivery) -> None:
         self.settled.note(delivery)

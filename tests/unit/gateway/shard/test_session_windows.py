@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from gateway.shard.messages import Delivery, Message, PendingMessage
 from gateway.shard.session import Session
 from gateway.shard.session_records import window_record
-from schemas.session_log import encode
+from schemas.session_log import OutgoingRecord, WindowRecord, encode
 
 
 def message_at(partition: int, offset: int) -> Message:
@@ -115,6 +115,21 @@ def test_what_was_finished_before_a_restart_does_not_come_again() -> None:
     assert not again.restore(delivery(2, 2))
     session.forget_restored()
     assert set(session.restored) == {(0, 1)}, "the one whose PUBCOMP is due"
+
+
+def test_an_exchange_whose_message_does_not_come_again_after_a_restart_is_released() -> None:
+    """[MQTT-3.10.4-3], [MQTT-2.2.1-4]: its subscription has ended before it was read again. The client may have it, and
+    keeps the packet id until PUBREL comes; so no other message gets it before PUBCOMP."""
+    session = Session("c", 0, 0)
+    session.recover(WindowRecord([OutgoingRecord(1, 0, 18, False), OutgoingRecord(2, 0, 19, True)], [], 0))
+    assert session.forget_restored() == [1]
+    written = window_record(session).outgoing
+    assert {(record.packet_id, record.released) for record in written} == {(1, True), (2, True)}
+    session.enqueue(delivery(20, 2))
+    assert [taken.packet_id for taken in session.take(1)] == [3]
+    session.completed_before(1)
+    assert session.forget_restored() == []
+    assert [record.packet_id for record in session.restored.values()] == [2]
 
 
 @given(
