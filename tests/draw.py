@@ -1,5 +1,5 @@
 """Long matrices of tests: `make soak` (SOAK=1) runs all of them, any other run some cases that it draws by its seed,
-and `make check` (QUICK=1) fewer. Of Hypothesis' examples a run takes a quarter, `make check` a fifth.
+and `make check` (QUICK=1) fewer. Of Hypothesis' examples either takes a fifth.
 
 The seed is TEST_SEED, or another one each time; it is printed in the header, and at the end if a test has failed. With
 the same seed a run draws the same again, Hypothesis' inputs included. Tests that are named on the command line
@@ -23,7 +23,7 @@ SOAK = os.environ.get("SOAK", "") not in ("", "0")
 QUICK = os.environ.get("QUICK", "") not in ("", "0")
 QUICK_PART = 5
 """The divisor of what a quick run draws."""
-EXAMPLES_PART = Fraction(1) if SOAK else Fraction(1, QUICK_PART) if QUICK else Fraction(1, 4)
+EXAMPLES_PART = Fraction(1) if SOAK else Fraction(1, QUICK_PART)
 """Of Hypothesis' examples: each run has other ones."""
 
 SEED = int(os.environ.setdefault("TEST_SEED", str(random.SystemRandom().randrange(1_000_000))))
@@ -34,7 +34,7 @@ MARKER = "drawn"
 long_test = pytest.mark.drawn("long tests of applications", 2)
 """Takes about half a minute or more."""
 
-over_processes = pytest.mark.drawn("feeds and the mesh over processes and a broker", 3)
+over_processes = pytest.mark.drawn("feeds and the mesh over processes and a broker", 2)
 """Adapters, subscribers, agents and gateways as processes that are killed, frozen or cut off."""
 
 killed_or_replaced = pytest.mark.drawn("parts of a stack killed or replaced", 1)
