@@ -88,7 +88,10 @@ def run(request: Request, console: Terminal) -> Result:
             phases["settle_s"] = time.monotonic() - phases.pop("_settling_since")
             # Before they disconnect: afterwards no QoS 0 message is due to them.
             figures = _figures(day, plan, account, standing, fleet.counts, {"up_s": up_s, **phases})
-            _say_goodbye(fleet, request.data / "tables", standing)
+            expected = standing.reports + fleet.online
+            _say_goodbye(fleet)
+            if standing.reports:
+                _await_reports(request.data / "tables", expected)
         shown = _show_result(console, figures, account, request)
         finished = True
     figures["seconds"] = round(time.monotonic() - began, 1)
@@ -143,7 +146,7 @@ def _ledger_caught_up(fleet: Fleet, account: Account, request: Request, console:
                 fleet.poll(left_s)
             asked, spent_s = clock(), time.process_time()
             found, verdict = ledger.standing(tables), account.verdict()
-            pause_s = max(LEDGER_POLL_S, (time.process_time() - spent_s) / LEDGER_POLL_SHARE)
+            pause_s = _pause_s(time.process_time() - spent_s)
             left = found.left(verdict.published, verdict.delivered)
             if not left or found.quarantined or patience.is_over(left, asked):
                 return found
@@ -152,20 +155,29 @@ def _ledger_caught_up(fleet: Fleet, account: Account, request: Request, console:
             status.update(f"the ledger still lacks {', '.join(left_over)}")
 
 
-def _say_goodbye(fleet: Fleet, tables: Path, standing: Standing) -> None:
-    """Disconnects everybody. The platform reports that by a message for each client, and nobody can audit these before
-    the ledger has all routes: so it waits for them too, as long as the ledger writes reports at all."""
-    expected = standing.reports + fleet.online
+def _pause_s(spent_s: float) -> float:
+    """How long to wait with the next look at the ledger, if the last one took so much of a processor."""
+    return max(LEDGER_POLL_S, spent_s / LEDGER_POLL_SHARE)
+
+
+def _say_goodbye(fleet: Fleet) -> None:
+    """Disconnects everybody."""
     fleet.everybody(Disconnect())
     until = time.monotonic() + GOODBYE_S
     while fleet.online and time.monotonic() < until:
         fleet.poll(0.05)
+
+
+def _await_reports(tables: Path, expected: int) -> None:
+    """Waits until the ledger has the `expected` messages of the platform, one for each client that has gone, and all
+    routes: nobody can audit these messages before."""
     until = time.monotonic() + REPORTED_S
-    while standing.reports and time.monotonic() < until:
+    while time.monotonic() < until:
+        spent_s = time.process_time()
         found = ledger.standing(tables)
         if found.reports >= expected and found.routes_known:
             return
-        time.sleep(LEDGER_POLL_S)
+        time.sleep(_pause_s(time.process_time() - spent_s))
 
 
 def _figures(
