@@ -22,7 +22,7 @@ T = TypeVar("T")
 SOAK = os.environ.get("SOAK", "") not in ("", "0")
 QUICK = os.environ.get("QUICK", "") not in ("", "0")
 QUICK_PART = 5
-"""The divisor of what a quick run draws."""
+"""The divisor of what a quick run draws, and of Hypothesis' examples in any run that is not SOAK."""
 EXAMPLES_PART = Fraction(1) if SOAK else Fraction(1, QUICK_PART)
 """Of Hypothesis' examples: each run has other ones."""
 

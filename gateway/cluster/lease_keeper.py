@@ -167,7 +167,7 @@ class LeaseKeeper:
             if state.owned:
                 yield m.End(shard, state.owned)
                 self._enter(state, "idle", 0)
-            if mine and now - state.written.get(mine, now) > self._timings.verify_again_s:
+            if now - state.written.get(mine, now) > self._timings.verify_again_s:
                 yield from self._verify(now)
             if mine and not self._is_verifying:
                 self._enter(state, "starting", mine)
