@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from schemas.errors import SettingsError
+from schemas.leases import MOST_STANDBYS
 from schemas.members import BEARERS, GatewayAddress
 from schemas.sections import Natural, Seconds, Section
 
@@ -29,6 +30,10 @@ Zone = Annotated[str, Meta(max_length=64, description="text, at most 64 characte
 
 
 class GatewayClusterSettings(Section, frozen=True, kw_only=True):
+    """`enabled`: the gateways of the site share its shards (G14); `standbys`: how many keep each shard warm (Q6)."""
+
+    enabled: bool
+    standbys: Annotated[int, Meta(ge=0, le=MOST_STANDBYS)]
     zone: Zone
     heartbeat_s: Seconds
     timeout_s: Seconds
