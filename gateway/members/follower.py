@@ -11,11 +11,14 @@ from gateway.members.table import MemberTable
 from gateway.record import Record
 from gateway.skipped_records import SkippedRecords
 from schemas.errors import RecordError
-from schemas.members import decode_heartbeat
+from schemas.members import Heartbeat, decode_heartbeat
+
+HeartbeatListener = Callable[[str, Heartbeat], None]
 
 
 class MembersFollower:
-    """Keeps `table` up to date; `now` gives monotonic seconds."""
+    """Keeps `table` up to date; `now` gives monotonic seconds. `listeners` get each heartbeat that comes after the
+    start, with its gateway's name."""
 
     def __init__(
         self, bus: Bus, topic: str, table: MemberTable, now: Callable[[], float], counts: Counter[str]
@@ -26,6 +29,7 @@ class MembersFollower:
         self._now = now
         self._counts = counts
         self._skipped = SkippedRecords("members", counts, "member_records_skipped", now)
+        self.listeners: list[HeartbeatListener] = []
 
     async def start(self) -> None:
         """Returns once the table has what was on the topic; what comes later follows. Raises BusError."""
@@ -43,6 +47,10 @@ class MembersFollower:
             if value is None:
                 self._table.apply((record.key() or b"").decode(errors="replace"), None, now)
             else:
-                self._counts["members_forgotten"] += self._table.apply(*decode_heartbeat(record.key(), value), now)
+                name, heartbeat = decode_heartbeat(record.key(), value)
+                self._counts["members_forgotten"] += self._table.apply(name, heartbeat, now)
+                if now is not None:
+                    for listener in self.listeners:
+                        listener(name, heartbeat)
         except RecordError as error:
             self._skipped.skip(record.offset(), error)

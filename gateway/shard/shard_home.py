@@ -92,6 +92,7 @@ class ShardHome:
         self._presence = presence
         self.lock = KeyedLock()
         self._operations = Operations()
+        self._is_abandoned = False
         self.timers = SessionTimers()
         settings, topics = node.settings, node.topics
         http = settings.gateway.http
@@ -179,6 +180,25 @@ class ShardHome:
         self.shares.end()
         if not self.spool.outage.is_writing:
             raise SpoolError(self.spool.outage.reason)
+
+    def abandon(self) -> None:
+        """Another home has the shard: nothing is sent and nothing begins here any more; its clients are disconnected,
+        and of what they and their sessions have still to do nothing is done here. `abandoned` follows."""
+        self._is_abandoned = True
+        self.timers.cancel_all()
+        self.shares.requests.stop()
+        self.shares.end()
+        self.feeds.stop()
+        self._operations.close()
+        for session in list(self.sessions.values()):
+            if session.link is not None:
+                session.link.disconnect(ReasonCode.SERVER_MOVED)
+
+    async def abandoned(self) -> None:
+        """Returns once nothing of it runs."""
+        await self._operations.end()
+        await self.catch_up.stop()
+        await self._checkpointer.end()
 
     async def keep(self, now: float) -> bool:
         """What is due every second; whether records that wait may go on by now. Raises BusError."""
@@ -284,7 +304,7 @@ class ShardHome:
         self, session: Session, link: Link, *, send_will: bool, reason: str, expiry_s: int | None = None
     ) -> None:
         """The connection is gone (R12, G9): the session lives on until it expires; its will is due after its delay."""
-        if session.link is not link:
+        if session.link is not link or self._is_abandoned:
             return
         session.disconnected(int(self._node.clock() * 1000), expiry_s, keeps_will=send_will)
         lost = reason == LOST_CONNECTING or (send_will and reason != "disconnect_with_will")
