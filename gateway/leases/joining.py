@@ -15,6 +15,7 @@ from gateway.members.follower import MembersFollower
 from gateway.members.table import MemberTable
 from gateway.shard.home import Home
 from gateway.shard.node import Node
+from gateway.shard.shard_spool import open_spool
 from schemas.leases import Claimant
 
 _SILENT_BEATS = 3
@@ -52,7 +53,7 @@ def open_control(
         me,
         settings.kafka.shards,
         cluster.standbys,
-        OwnedShards(node, home, directory, executor),
+        OwnedShards(node, home, lambda shard: open_spool(directory, shard, executor)),
         lambda on_read: LeasesFollower(node.bus, node.topics.leases, on_read, loop.time, node.counts),
         node.clock,
         node.on_fatal,
