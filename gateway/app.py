@@ -134,7 +134,7 @@ async def run(settings: Settings, part: str) -> None:
     if sampler is not None:
         sampler.start()
     bus.start(home.records)
-    members_follower = MembersFollower(bus, topics.members, members, loop.time, counts)
+    members_follower = MembersFollower(bus, topics.members, members, loop.time, counts, node.broker_clock)
     await asyncio.gather(members_follower.start(), feeds.start())
     control = None
     if gateway.cluster.enabled:

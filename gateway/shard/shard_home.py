@@ -102,7 +102,7 @@ class ShardHome:
         self.inbound = InboundPosition(node.publishes)
         self.writer = SessionLogWriter(node.bus, topics.sessions, number, node.on_fatal)
         self.catch_up = IngressCatchUpReader(self.state.order, ingress, instructed_to, spawn)
-        routes = RouteStart(self.routes, self.catch_up, node.publishes.stored_to, node.clock)
+        routes = RouteStart(self.routes, self.catch_up, node.publishes.stored_to, node.clock, node.broker_clock)
         self.shares = Shares(node, self.state, routes, post, spawn)
         self.deliverer = Deliverer(
             node,
@@ -153,7 +153,7 @@ class ShardHome:
         now = self._node.clock()
         self._wills.recovered(self.published_wills)
         for session in [s for s in self.sessions.values() if not s.is_group]:
-            self._recovered(session, now)
+            self._recovered(session, self._broker_ms())
         self._wills.log_recovered(self.published_wills)
         self.routes.begin(now)
         self.shares.begin()
@@ -207,7 +207,7 @@ class ShardHome:
         if not self.state.order.waiting:  # it may be among them
             self._subscriber.forget_retained(now)
         self.shares.sweep()
-        has_ended = await self.catch_up.end_if_passed(int(now * 1000))
+        has_ended = await self.catch_up.end_if_passed(self._broker_ms())
         return has_ended or bool(self.state.order.waiting) or self.egress.is_paused
 
     # -- the interface -------------------------------------------------------------------------------------------------
@@ -306,7 +306,7 @@ class ShardHome:
         """The connection is gone (R12, G9): the session lives on until it expires; its will is due after its delay."""
         if session.link is not link or self._is_abandoned:
             return
-        session.disconnected(int(self._node.clock() * 1000), expiry_s, keeps_will=send_will)
+        session.disconnected(self._broker_ms(), expiry_s, keeps_will=send_will)
         lost = reason == LOST_CONNECTING or (send_will and reason != "disconnect_with_will")
         self._presence.report(session, "lost" if lost else "disconnected", reason=reason)
         self.deliverer.drop_qos0(session)
@@ -374,19 +374,23 @@ class ShardHome:
             link.disconnect(reason)
             self.detach(session, link, send_will=True, reason=reason.name.lower())
 
-    def _recovered(self, session: Session, now: float) -> None:
+    def _recovered(self, session: Session, now_ms: int) -> None:
         """A session found in the log: whoever was connected has lost the connection with the gateway."""
         disconnected_ms = session.disconnected_ms
         if disconnected_ms is None:
-            disconnected_ms = int(now * 1000)
+            disconnected_ms = now_ms
             session.lost_with_gateway(self._node.numbers.connection(self._node.clock()), disconnected_ms)
             self.writer.opened(session)  # its time runs from now on, also if there is another crash
             self._presence.report(session, "lost", reason="gateway_restarted")
-        gone_s = now - disconnected_ms / 1000
+        gone_s = (now_ms - disconnected_ms) / 1000
         if session.will is not None:
             delay = min(session.will.delay_s, session.expiry_s) - gone_s
             self.timers.after(max(0.0, delay), session, "will", self._wills.publish)
         self.timers.after(max(0.0, session.expiry_s - gone_s), session, "expiry", self._expire)
+
+    def _broker_ms(self) -> int:
+        """The broker's time: of times that other gateways and other lives of this one compare with theirs."""
+        return self._node.broker_clock.ms(asyncio.get_running_loop().time())
 
     def _expire(self, session: Session) -> None:
         """The session's time is over."""

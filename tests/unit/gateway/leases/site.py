@@ -42,7 +42,7 @@ class ClusterGateway(Gateway):
         self.home = Home(node, {})
         self.bus.start(self.home.records)
         table = MemberTable(100, 2.0)
-        members = MembersFollower(self.bus, site.topics.members, table, loop.time, node.counts)
+        members = MembersFollower(self.bus, site.topics.members, table, loop.time, node.counts, node.broker_clock)
         await members.start()
         earlier = table.get(self.name)
         node.numbers.begin(site.clock(), 0 if earlier is None else earlier.record.boot)
