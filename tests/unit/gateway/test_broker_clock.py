@@ -18,8 +18,8 @@ def test_before_the_first_heartbeat_it_is_this_machines_time() -> None:
 def test_it_is_never_ahead_of_the_broker_and_hardly_behind(
     ahead_s: float, beats: list[tuple[float, float]], later_s: float
 ) -> None:
-    """`ahead_s`: by how much the broker's clock differs from the gateway's; each beat: the pause before it, and how long
-    it takes from the broker to the gateway."""
+    """`ahead_s`: by how much the broker's clock differs from the gateway's; each beat: the pause before it, and how
+    long it takes from the broker to the gateway."""
     clock = BrokerClock(lambda: 0.0)
     now = 1_000.0
     for pause_s, way_s in beats:

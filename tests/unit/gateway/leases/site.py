@@ -86,6 +86,7 @@ class Site(TwoGateways):
 
     def __init__(self, directory: Path, **limits: Any) -> None:
         super().__init__(directory, **limits)
+        self.members: list[ClusterGateway] = []
         self.environment["WAYSTATION_GATEWAY__CLUSTER__ENABLED"] = "true"
 
     def settings(self) -> Settings:
@@ -103,8 +104,13 @@ class Site(TwoGateways):
         """A gateway that joins, with an empty disk."""
         gateway = ClusterGateway(self, self._path / f"{name}-{len(self.gateways)}", name)
         self.gateways.append(gateway)
+        self.members.append(gateway)
         await gateway.join()
         return gateway
+
+    def owner_of(self, shard: int) -> ClusterGateway:
+        """Who has a shard."""
+        return next(member for member in self.members if member.is_up and shard in member.home.shards)
 
     async def take_up(self) -> None:
         """Whoever is up takes over by itself."""

@@ -20,12 +20,12 @@ def test_every_shard_has_one_owner_which_serves(tmp_path: Path) -> None:
     async def scenario() -> None:
         site = await Site(tmp_path).start()
         assert all(site.owner(shard) is not None for shard in range(SHARDS))
-        for gateway in site.gateways:
+        for gateway in site.members:
             for shard in range(SHARDS):
                 lease = gateway.control.table[shard]
                 assert lease.is_fenced
                 assert lease.owner is not None
-                assert lease.owner.name == site.owner(shard).name
+                assert lease.owner.name == site.owner_of(shard).name
 
     run(scenario())
 
@@ -40,12 +40,12 @@ def test_others_take_over_the_shards_of_a_lost_gateway(tmp_path: Path) -> None:
         for _ in range(4):
             load.publish(40)
             await turn(0.02)
-            site.owner(0).kill()
+            site.owner_of(0).kill()
             await turn(SETTLED_S)
             await site.reconnect()
             load.publish(20)
             await turn(0.5)
-            await site.join(f"gateway-{len(site.gateways)}")
+            await site.join(f"gateway-{len(site.members)}")
         await site.settle()
         load.check(killed=True)
 
@@ -60,8 +60,8 @@ def test_a_shard_moves_to_the_gateway_that_an_operator_names(tmp_path: Path) -> 
         load = Load(site)
         await load.begin()
         load.publish(40)
-        source = site.owner(0)
-        target = next(g for g in site.gateways if g is not source)
+        source = site.owner_of(0)
+        target = next(g for g in site.members if g is not source)
         for shard, to, why in [
             (0, source.name, "at gateway-. already"),
             (0, "nobody", "not a gateway that can own shards now"),
@@ -74,7 +74,7 @@ def test_a_shard_moves_to_the_gateway_that_an_operator_names(tmp_path: Path) -> 
         source.control.move(0, target.name)
         source.control.standby(StandbyReady(0, target.name))
         await turn(1)
-        assert site.owner(0) is target
+        assert site.owner_of(0) is target
         await site.settle()
         load.check(killed=False)
 
@@ -90,7 +90,7 @@ def test_a_gateway_that_is_drained_gives_up_its_shards_in_order(tmp_path: Path) 
         await load.begin()
         load.publish(40)
         await turn(0.02)
-        leaving = site.owner(0)
+        leaving = site.owner_of(0)
         leaving.heartbeats.drain()
         leaving.control.drain()
         await asyncio.wait_for(leaving.control.drained(), 5)
@@ -112,7 +112,7 @@ def test_the_last_gateway_can_be_drained(tmp_path: Path) -> None:
         await load.begin()
         load.publish(40)
         await turn(0.02)
-        last = site.gateways[0]
+        last = site.members[0]
         last.heartbeats.drain()
         last.control.drain()
         await asyncio.wait_for(last.control.drained(), 5)
@@ -132,13 +132,13 @@ def test_an_owner_that_is_superseded_writes_and_sends_nothing_more(tmp_path: Pat
         load = Load(site)
         await load.begin()
         load.publish(40)
-        owner = site.owner(0)
-        thief = next(g for g in site.gateways if g is not owner)
+        owner = site.owner_of(0)
+        thief = next(g for g in site.members if g is not owner)
         key = LeaseKey("c", 0, owner.control.owned(0) + 1, thief.control.me)
         thief.bus.produce(site.topics.leases, 0, key.encode(), encode_lease(Claim()), None, lambda *_: None)
         await turn(SETTLED_S)
         assert 0 not in owner.home.shards
-        assert site.owner(0) is thief
+        assert site.owner_of(0) is thief
         await site.settle()
         load.check(killed=True)
 
