@@ -14,6 +14,7 @@ from gateway.leases.owned_shards import OwnedShards
 from gateway.members.follower import MembersFollower
 from gateway.members.heartbeats import HeartbeatWriter
 from gateway.members.table import MemberTable
+from gateway.record import Record
 from gateway.shard.home import Home
 from schemas.leases import Claimant
 from schemas.members import GatewayLoad
@@ -35,12 +36,13 @@ class ClusterGateway(Gateway):
         self.name = name
         self.control: Control
         self.heartbeats: HeartbeatWriter
+        self.lag_s = 0.0
 
     async def join(self) -> "ClusterGateway":
         """As gateway.app starts it."""
         node, site, loop = self.node, self._harness, asyncio.get_running_loop()
         self.home = Home(node, {})
-        self.bus.start(self.home.records)
+        self.bus.start(self._records)
         table = MemberTable(100, 2.0)
         members = MembersFollower(self.bus, site.topics.members, table, loop.time, node.counts, node.broker_clock)
         await members.start()
@@ -72,6 +74,23 @@ class ClusterGateway(Gateway):
         self.heartbeats.serve({})
         await self.control.start()
         return self
+
+    def _records(self, batch: list[Record]) -> asyncio.Future[None] | None:
+        """What the consumer brings reaches the home after `lag_s`."""
+        if not self.lag_s:
+            return self.home.records(batch)
+        loop = asyncio.get_running_loop()
+        applied: asyncio.Future[None] = loop.create_future()
+
+        def arrive() -> None:
+            rest = self.home.records(batch)
+            if rest is None:
+                applied.set_result(None)
+            else:
+                rest.add_done_callback(lambda _: applied.set_result(None))
+
+        loop.call_later(self.lag_s, arrive)
+        return applied
 
     def kill(self) -> None:
         was_up = self.is_up

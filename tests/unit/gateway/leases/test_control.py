@@ -9,8 +9,8 @@ from gateway.cluster.lease_messages import StandbyReady
 from gateway.errors import ClusterError
 from schemas.leases import Claim, LeaseKey, encode_lease
 from tests.unit.gateway.leases.site import SETTLED_S, Site
-from tests.unit.gateway.shard.home_harness import SHARDS, turn
-from tests.unit.gateway.shard.test_shard_moves import Load
+from tests.unit.gateway.shard.home_harness import LEAD_S, SHARDS, turn
+from tests.unit.gateway.shard.test_shard_moves import Load, named
 from tests.unit.gateway.shard.virtual_time import run
 
 
@@ -141,5 +141,33 @@ def test_an_owner_that_is_superseded_writes_and_sends_nothing_more(tmp_path: Pat
         assert site.owner_of(0) is thief
         await site.settle()
         load.check(killed=True)
+
+    run(scenario())
+
+
+def test_what_is_retained_at_one_gateway_is_there_for_a_subscriber_at_another(tmp_path: Path) -> None:
+    """vernemq#2251: from the moment of its acknowledgement. It comes once; live, if the subscriber's gateway has read
+    that only now."""
+
+    async def scenario() -> None:
+        site = await Site(tmp_path).start(1)
+        await site.join("gateway-1")
+        await turn(1)
+        first = site.members[0]
+        first.control.move(1, "gateway-1")
+        first.control.standby(StandbyReady(1, "gateway-1"))
+        await turn(SETTLED_S)
+        assert site.owner_of(0) is not site.owner_of(1)
+        sender, receiver = await site.client(named(0)[0]), await site.client(named(1)[0])
+        site.owner_of(1).lag_s = 0.05
+        for n in range(20):
+            sender.publish(f"r{n}/x", b"%d" % n, 1, retain=True)
+            while b"%d" % n not in sender.acknowledged:
+                await asyncio.sleep(0)
+            await receiver.subscribe(f"r{n}/x")
+            if n % 2:
+                await turn(LEAD_S + 5)  # the reader of `ingress` rests
+        await turn(10)
+        assert sorted(receiver.payloads, key=int) == [b"%d" % n for n in range(20)]
 
     run(scenario())
