@@ -33,6 +33,7 @@ class ClusterGateway(Gateway):
         super().__init__(site, directory)
         gateway = msgspec.structs.replace(self.node.settings.gateway, name=name)
         self.node.settings = msgspec.structs.replace(self.node.settings, gateway=gateway)
+        self.node.on_fatal = self._failed
         self.name = name
         self.control: Control
         self.heartbeats: HeartbeatWriter
@@ -74,6 +75,11 @@ class ClusterGateway(Gateway):
         self.heartbeats.serve({})
         await self.control.start()
         return self
+
+    def _failed(self, error: Exception) -> None:
+        """What a process that was killed would have complained about happens to nobody."""
+        if self.is_up:
+            self._harness.fatal.append(error)
 
     def _records(self, batch: list[Record]) -> asyncio.Future[None] | None:
         """What the consumer brings reaches the home after `lag_s`."""
