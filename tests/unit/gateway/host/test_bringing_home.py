@@ -339,6 +339,21 @@ def test_the_limits_of_the_home_are_those_of_the_client(tmp_path: Path, certific
             assert two.connect("two").reason_code is ReasonCode.QUOTA_EXCEEDED
 
 
+def test_sessions_are_limited_where_they_are(tmp_path: Path, certificates: Path, home: Member) -> None:
+    """R9: a relayed client has none at the gateway that relays it. But its connection counts there."""
+    limits = {"sessions": 1, "connections": 2}
+    with (
+        member(tmp_path / "door", "door", certificates, limits=limits) as door,
+        RawClient(door.gateway.mqtt_port) as one,
+        RawClient(door.gateway.mqtt_port) as two,
+    ):
+        assert one.connect("one").reason_code is ReasonCode.SUCCESS
+        door.homes.owners = [home.as_home()]
+        assert two.connect("two").reason_code is ReasonCode.SUCCESS
+        with RawClient(door.gateway.mqtt_port) as three:
+            assert three.connect("three").reason_code is ReasonCode.QUOTA_EXCEEDED
+
+
 def test_a_client_over_quic_is_relayed(tmp_path: Path, certificates: Path, home: Member) -> None:
     """G11."""
     trusted = trust(tmp_path)
