@@ -22,11 +22,12 @@ from gateway.feeds.service import FeedService
 from gateway.feeds.topics import FeedTopics
 from gateway.host.host_server import HostServer
 from gateway.host.listeners import Listeners, open_quic_tls
+from gateway.host.member_tls import open_member_tls
 from gateway.host.open_files import allow_open_files
 from gateway.host.tls import ServerTls
 from gateway.http.bundles_handler import Mesh
 from gateway.http.server import HttpServer
-from gateway.leases.joining import give_up, open_control, take_part
+from gateway.leases.joining import Cluster
 from gateway.members.access_point import AccessPoint
 from gateway.members.addresses import advertised
 from gateway.members.follower import MembersFollower
@@ -87,6 +88,7 @@ async def run(settings: Settings, part: str) -> None:
     platform = Platform(gateway.mesh, time.time) if gateway.mesh.enabled else None
     tls = ServerTls(gateway.tls) if gateway.tls.is_on else None
     quic = open_quic_tls(gateway)
+    member_tls = open_member_tls(gateway)
     enrolment = Enrolment(gateway.enrolment, time.time) if gateway.enrolment.enabled else None
     bus = KafkaBus(settings.kafka, loop, fatal)
     executor, spools = ThreadPoolExecutor(1, "spool"), Path(settings.data) / "spool" / gateway.name
@@ -136,11 +138,11 @@ async def run(settings: Settings, part: str) -> None:
     bus.start(home.records)
     members_follower = MembersFollower(bus, topics.members, members, loop.time, counts, node.broker_clock)
     await asyncio.gather(members_follower.start(), feeds.start())
-    control = None
+    cluster = None
     if gateway.cluster.enabled:
         earlier = members.get(gateway.name)
         node.numbers.begin(time.time(), 0 if earlier is None else earlier.record.boot)
-        control = open_control(node, home, members_follower, members, spools, executor)
+        cluster = Cluster(node, home, hosts, members_follower, members, member_tls, spools, executor)
     await home.start()
     feed_service = FeedService(feeds, settings.feeds, settings.kafka.prefix, loop.time, time.time)
     feed_topics = FeedTopics(node, home, feed_service, settings.feeds.timeout_s, fatal)
@@ -150,17 +152,21 @@ async def run(settings: Settings, part: str) -> None:
     used = (tls, quic)
     enrolled = [] if enrolment is None else [enrolment.file]
     mesh_files = [] if platform is None else platform.files
-    watcher = Watcher([*access.files, *(one.files for one in used if one is not None), *enrolled, *mesh_files])
+    member_files = [] if member_tls is None else member_tls.files
+    served = [one.files for one in used if one is not None]
+    watcher = Watcher([*access.files, *served, *enrolled, *mesh_files, *member_files])
     _on_signals(_RELOAD_SIGNALS, loop, watcher.reload)
     clients = await Listeners.open(hosts, gateway, tls, quic)
-    access_point = AccessPoint(members, gateway.access_point, Random(), loop.time)
+    relay_at = None if cluster is None else await cluster.listen(clients)
+    owner = None if cluster is None else cluster.owners.owner
+    access_point = AccessPoint(members, gateway.access_point, Random(), loop.time, owner)
     mesh = await _mesh(platform, hosts, node)
     http = HttpServer(hosts, gateway, access_point, enrolment, mesh, feed_service)
     ports = clients.ports | await http.open(tls)
     connect_at = advertised(gateway, ports, socket.gethostname())
-    heartbeats.serve(connect_at)
-    if control is not None:
-        await take_part(control, stopping)
+    heartbeats.serve(connect_at, relay_at)
+    if cluster is not None:
+        await cluster.take_part(stopping)
     log.info("addresses advertised", **{bearer: f"{at.address}:{at.port}" for bearer, at in connect_at.items()})
     readiness.phase = ""
     addresses = {name: f"{gateway.host}:{port}" for name, port in {**ports, "metrics": metrics_port}.items()}
@@ -177,8 +183,8 @@ async def run(settings: Settings, part: str) -> None:
             signal.signal(number, signal.SIG_IGN)
         readiness.phase = "the gateway is being stopped"
         heartbeats.drain()
-        if control is not None:
-            await give_up(control)
+        if cluster is not None:
+            await cluster.give_up()
         clients.close()
         await http.stop()
         await feed_topics.stop()
