@@ -151,7 +151,7 @@ async def run(settings: Settings, part: str) -> None:
     http = HttpServer(hosts, gateway, access_point, enrolment, mesh, feed_service)
     ports = clients.ports | await http.open(tls)
     readiness.phase = ""
-    connect_at = advertised(gateway, ports, socket.gethostname())
+    connect_at = advertised(gateway, ports | {"metrics": metrics_port}, socket.gethostname())
     heartbeats.serve(connect_at)
     log.info("addresses advertised", **{bearer: f"{at.address}:{at.port}" for bearer, at in connect_at.items()})
     addresses = {name: f"{gateway.host}:{port}" for name, port in {**ports, "metrics": metrics_port}.items()}
