@@ -7,7 +7,7 @@ from msgspec import Meta
 
 from schemas.errors import SettingsError
 from schemas.leases import MOST_STANDBYS
-from schemas.members import BEARERS, GatewayAddress
+from schemas.members import BEARERS, CONSOLE, GatewayAddress
 from schemas.sections import Natural, Seconds, Section
 
 Strategy = Literal["connections", "cpu", "memory"]
@@ -48,7 +48,8 @@ class AccessPointSettings(Section, frozen=True, kw_only=True):
 
 
 class AdvertiseSettings(Section, frozen=True, kw_only=True):
-    """`host` for all bearers; the others have the names of bearers (:data:`schemas.members.BEARERS`)."""
+    """`host` for all bearers; the others have the names of bearers (:data:`schemas.members.BEARERS`), and `console` is
+    where operators reach the console."""
 
     host: HostName
     mqtt: HostPort
@@ -58,9 +59,11 @@ class AdvertiseSettings(Section, frozen=True, kw_only=True):
     http: HostPort
     https: HostPort
     quic: HostPort
+    console: HostPort
 
     def address(self, bearer: str) -> GatewayAddress | None:
-        """The address set for a bearer, None if none is. Raises ValueError for a port of 0 or above 65535."""
+        """The address set for a bearer or CONSOLE, None if none is. Raises ValueError for a port of 0 or above
+        65535."""
         text: str = getattr(self, bearer)
         if not text:
             return None
@@ -78,7 +81,7 @@ def check_members(cluster: GatewayClusterSettings, advertise: AdvertiseSettings)
             f"gateway off the list; allowed: at least three times gateway.cluster.heartbeat_s = "
             f"{3 * cluster.heartbeat_s:g}"
         )
-    for bearer in BEARERS:
+    for bearer in (*BEARERS, CONSOLE):
         try:
             advertise.address(bearer)
         except ValueError as error:
