@@ -130,6 +130,13 @@ _PLAIN = {
         "waystation_unspooled_full",
         "How often reading from Kafka paused because too many messages waited for a failing spool",
     ),
+    "relays_opened": _Plain("waystation_relays_opened", "Clients relayed to their homes at other gateways"),
+    "relays_failed": _Plain(
+        "waystation_relay_attempts_failed", "Attempts to relay a client that failed; another one may have followed"
+    ),
+    "relays_refused": _Plain(
+        "waystation_relays_refused", "Clients refused because no other gateway took them as their home"
+    ),
     "admin_refused": _Plain("waystation_admin_requests_refused", "Unauthorised admin requests"),
     "heartbeats_refused": _Plain("waystation_heartbeats_refused", "Heartbeats of this gateway that Kafka refused"),
     "member_records_skipped": _Plain(
