@@ -26,6 +26,7 @@ from gateway.host.open_files import allow_open_files
 from gateway.host.tls import ServerTls
 from gateway.http.bundles_handler import Mesh
 from gateway.http.server import HttpServer
+from gateway.leases.joining import give_up, open_control, take_part
 from gateway.members.access_point import AccessPoint
 from gateway.members.addresses import advertised
 from gateway.members.follower import MembersFollower
@@ -45,7 +46,7 @@ from gateway.shard.message_presence import MessagePresence
 from gateway.shard.node import Node
 from gateway.shard.progress import ProgressReporter
 from gateway.shard.retained import RetainedMessages
-from gateway.shard.shard_spool import open_spools
+from gateway.shard.shard_spool import open_spool
 from gateway.watched import Watcher
 from schemas.errors import WaystationError
 from schemas.readiness import announce_ready
@@ -88,8 +89,9 @@ async def run(settings: Settings, part: str) -> None:
     quic = open_quic_tls(gateway)
     enrolment = Enrolment(gateway.enrolment, time.time) if gateway.enrolment.enabled else None
     bus = KafkaBus(settings.kafka, loop, fatal)
-    executor = ThreadPoolExecutor(1, "spool")
-    files = open_spools(Path(settings.data) / "spool" / gateway.name, settings.kafka.shards, executor)
+    executor, spools = ThreadPoolExecutor(1, "spool"), Path(settings.data) / "spool" / gateway.name
+    all_shards = () if gateway.cluster.enabled else range(settings.kafka.shards)
+    files = {shard: open_spool(spools, shard, executor) for shard in all_shards}
     topics = Topics(settings.kafka.prefix)
     node = Node(
         settings=settings,
@@ -109,7 +111,7 @@ async def run(settings: Settings, part: str) -> None:
         on_fatal=fatal,
         counts=counts,
     )
-    home = Home(node, files, Path(settings.data) / "spool" / f"{gateway.name}.sqlite")
+    home = Home(node, files, spools.with_name(f"{gateway.name}.sqlite"))
     if access.authorizer is not None:
         access.authorizer.changed = home.rules_changed
     authenticator = PolicyAuthenticator(access.authenticator, gateway.policy, counts, loop.time)
@@ -132,9 +134,14 @@ async def run(settings: Settings, part: str) -> None:
     if sampler is not None:
         sampler.start()
     bus.start(home.records)
+    members_follower = MembersFollower(bus, topics.members, members, loop.time, counts, node.broker_clock)
+    await asyncio.gather(members_follower.start(), feeds.start())
+    control = None
+    if gateway.cluster.enabled:
+        earlier = members.get(gateway.name)
+        node.numbers.begin(time.time(), 0 if earlier is None else earlier.record.boot)
+        control = open_control(node, home, members_follower, members, spools, executor)
     await home.start()
-    followers = (MembersFollower(bus, topics.members, members, loop.time, counts), feeds)
-    await asyncio.gather(*(follower.start() for follower in followers))
     feed_service = FeedService(feeds, settings.feeds, settings.kafka.prefix, loop.time, time.time)
     feed_topics = FeedTopics(node, home, feed_service, settings.feeds.timeout_s, fatal)
     feed_topics.start()
@@ -150,10 +157,12 @@ async def run(settings: Settings, part: str) -> None:
     mesh = await _mesh(platform, hosts, node)
     http = HttpServer(hosts, gateway, access_point, enrolment, mesh, feed_service)
     ports = clients.ports | await http.open(tls)
-    readiness.phase = ""
     connect_at = advertised(gateway, ports | {"metrics": metrics_port}, socket.gethostname())
     heartbeats.serve(connect_at)
+    if control is not None:
+        await take_part(control, stopping)
     log.info("addresses advertised", **{bearer: f"{at.address}:{at.port}" for bearer, at in connect_at.items()})
+    readiness.phase = ""
     addresses = {name: f"{gateway.host}:{port}" for name, port in {**ports, "metrics": metrics_port}.items()}
     if part:
         announce_ready(settings.data, part, {"listeners": addresses, "recovered": home.recovered})
@@ -168,6 +177,8 @@ async def run(settings: Settings, part: str) -> None:
             signal.signal(number, signal.SIG_IGN)
         readiness.phase = "the gateway is being stopped"
         heartbeats.drain()
+        if control is not None:
+            await give_up(control)
         clients.close()
         await http.stop()
         await feed_topics.stop()
@@ -186,8 +197,8 @@ async def run(settings: Settings, part: str) -> None:
         await observer.stop()
         left = await bus.close(_FLUSH_TIMEOUT_S)
         executor.shutdown()
-        for file in files.values():
-            file.close()
+        for shard in home.shards.values():
+            shard.spool.close()
         log.info("gateway stopped", unsent=left)
 
 

@@ -3,10 +3,12 @@
 WaystationError
 └── GatewayError
     ├── BusError              Kafka refused something, and a retry will not help
+    ├── ClusterError          what is asked of the cluster cannot be done; the text says why
     ├── SpoolError            the SQLite spool cannot be opened or written
     ├── FeedConflict          what is asked of a feed contradicts its state; `reason` is a word for programs
     ├── FeedLimitReached      as many subscribers or administrative messages as allowed are known
     ├── NotAdmitted           a client is refused: send it `reason`
+    ├── Outranked             another gateway has fenced a shard in this gateway's epoch, or a higher one
     └── ProxyHeaderError      a proxy sent a missing or wrong header about its client: close the connection
 """
 
@@ -20,6 +22,10 @@ class GatewayError(WaystationError):
 
 class BusError(GatewayError):
     """Kafka refused something, and a retry will not help: a missing topic, no authorisation."""
+
+
+class ClusterError(GatewayError):
+    """An operator asks for a change of owner that cannot be; the text says why."""
 
 
 class SpoolError(GatewayError):
@@ -44,6 +50,15 @@ class NotAdmitted(GatewayError):
     def __init__(self, reason: ReasonCode, detail: str) -> None:
         super().__init__(detail)
         self.reason = reason
+
+
+class Outranked(GatewayError):
+    """In front of this gateway's own fence of `shard`, in `epoch`, stands one of the same epoch or a higher one."""
+
+    def __init__(self, shard: int, epoch: int) -> None:
+        super().__init__(f"shard {shard} has a fence of epoch {epoch} or a higher one already")
+        self.shard = shard
+        self.epoch = epoch
 
 
 class ProxyHeaderError(GatewayError):

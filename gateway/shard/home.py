@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -57,14 +57,14 @@ class Home:
         self._presence = PresenceReporter(node)
         self._consumers: dict[int, EgressConsumer] = {}
         self._on_way: Counter[int] = Counter()
-        self.shards = {number: self._home(number, file) for number, file in files.items()}
+        self.shards = {number: self._home(number, file, 0) for number, file in files.items()}
         self.records = RecordBatches(node, self._ingress, self._consumers).take
 
-    def _home(self, number: int, file: SpoolThread) -> ShardHome:
-        """The home of a shard; records come to it from now on, as far as they are read."""
+    def _home(self, number: int, file: SpoolThread, epoch: int) -> ShardHome:
+        """The home of a shard in `epoch`; records come to it from now on, as far as they are read."""
         node = self._node
         changelog = Changelog(node.bus, node.topics.spool, number)
-        spool = ShardSpool(number, file, changelog, node.clock, node.stopping, node.counts)
+        spool = ShardSpool(number, file, changelog, node.clock, node.stopping, node.counts, epoch)
         home = ShardHome(
             number,
             node,
@@ -79,9 +79,11 @@ class Home:
         return home
 
     async def start(self) -> None:
-        """Recovers all sessions and begins to consume; clients may attach afterwards."""
+        """Recovers all sessions and begins to consume; clients may attach afterwards. Without a shard, which others
+        bring later, it recovers what is the gateway's."""
         recovery = Recovery(self._node, self.shards, self._earlier)
-        start = await recovery.shards() | await recovery.node()
+        start = await recovery.shards() if self.shards else {}
+        start |= await recovery.node()
         self.recovered = dict(recovery.read)
         await self._begin(start, *self.shards.values())
         self._presence.heartbeat()  # before any client of this process: those of earlier ones are void from now on
@@ -89,12 +91,25 @@ class Home:
         self._spawn(self._checkpoints())
         self._spawn(self._housekeeping())
 
-    async def start_shard(self, number: int, file: SpoolThread) -> None:
-        """Takes up a shard that no other home has, while others run; `file` is its spool. Raises BusError."""
-        home = self._home(number, file)
-        start = await Recovery(self._node, {number: home}).shards()
-        self.shards[number] = home
-        await self._begin(start, home)
+    async def start_shards(
+        self, files: Mapping[int, SpoolThread], epochs: Mapping[int, int], is_owned: Callable[[int, int], bool]
+    ) -> list[int]:
+        """Takes up shards that no other home has any more, while others run; `files` are their spools, `epochs` those
+        in which they are this gateway's. Returns the shards that serve: those of which that is still so, by `is_owned`,
+        once their state is read. Files of others are closed. Raises BusError, Outranked."""
+        homes = {number: self._home(number, file, epochs[number]) for number, file in files.items()}
+        started: list[int] = []
+        try:
+            start = await Recovery(self._node, homes).shards()
+            started = [number for number in homes if is_owned(number, epochs[number])]
+        finally:
+            for number in homes.keys() - set(started):
+                del self._consumers[number]
+                homes[number].spool.close()
+        self.shards |= {number: homes[number] for number in started}
+        at = {(topic, number): offset for (topic, number), offset in start.items() if number in started}
+        await self._begin(at, *(homes[number] for number in started))
+        return started
 
     async def _begin(self, start: dict[tuple[str, int], int], *homes: ShardHome) -> None:
         """Their state is restored: records come, from `start` on."""
@@ -110,13 +125,28 @@ class Home:
         Raises SpoolError if its last checkpoint fails: then the other home reads more again."""
         home = self.shards[number]
         await self._node.bus.unassign([(self._node.topics.egress, number)])
-        del self._consumers[number]
+        self._consumers.pop(number, None)
         try:
             await home.freeze()
             while self._on_way[number]:  # what it has said must precede what the next home says
                 await durable(home.writer.barrier)
         finally:
-            del self.shards[number]
+            if self.shards.pop(number, None) is not None:
+                home.spool.close()
+
+    def abandon(self, number: int) -> Coroutine[Any, Any, None]:
+        """Another home has the shard: the one here sends and writes nothing more from now on, and its clients'
+        connections end. What is returned waits until nothing is left of it; it is to be awaited."""
+        home = self.shards.pop(number, None)
+        self._consumers.pop(number, None)
+        if home is not None:
+            home.abandon()
+        return self._abandoned(number, home)
+
+    async def _abandoned(self, number: int, home: ShardHome | None) -> None:
+        if home is not None:
+            await self._node.bus.unassign([(self._node.topics.egress, number)])
+            await home.abandoned()
             home.spool.close()
 
     async def stop(self) -> None:

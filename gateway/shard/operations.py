@@ -28,10 +28,15 @@ class Operations:
         if not self._running and self._ended is not None and not self._ended.done():
             self._ended.set_result(None)
 
+    def close(self) -> None:
+        """Lets no more begin."""
+        if self._ended is None:
+            self._ended = asyncio.get_running_loop().create_future()
+
     async def end(self) -> None:
         """Lets no more begin; returns once those that run have ended."""
-        self._ended = asyncio.get_running_loop().create_future()
-        if self._running:
+        self.close()
+        if self._running and self._ended is not None:
             await self._ended
 
 

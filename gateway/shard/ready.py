@@ -14,6 +14,16 @@ class ReadySessions:
         self._ready: dict[Session, Callable[[Session], None]] = {}
         self._posted: deque[tuple[Callable[[Any], None], Any]] = deque()
         self._is_flushing = False
+        self._is_held = False
+
+    def hold(self) -> None:
+        """Nothing is sent until `resume`: this process may have lost shards without knowing it."""
+        self._is_held = True
+
+    def resume(self) -> None:
+        """Sends what has waited."""
+        self._is_held = False
+        self.flush()
 
     def post(self, receive: Callable[[Any], None], message: object) -> bool:
         """`receive` gets the message in the next flush, after those posted before; True if it is the first."""
@@ -26,7 +36,7 @@ class ReadySessions:
 
     def flush(self) -> None:
         """Sends; also what becomes ready meanwhile."""
-        if self._is_flushing:  # it goes on to the end
+        if self._is_flushing or self._is_held:  # the one that runs goes on to the end
             return
         ready, posted, self._is_flushing = self._ready, self._posted, True
         try:

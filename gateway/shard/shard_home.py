@@ -92,6 +92,7 @@ class ShardHome:
         self._presence = presence
         self.lock = KeyedLock()
         self._operations = Operations()
+        self._is_abandoned = False
         self.timers = SessionTimers()
         settings, topics = node.settings, node.topics
         http = settings.gateway.http
@@ -101,7 +102,7 @@ class ShardHome:
         self.inbound = InboundPosition(node.publishes)
         self.writer = SessionLogWriter(node.bus, topics.sessions, number, node.on_fatal)
         self.catch_up = IngressCatchUpReader(self.state.order, ingress, instructed_to, spawn)
-        routes = RouteStart(self.routes, self.catch_up, node.publishes.stored_to, node.clock)
+        routes = RouteStart(self.routes, self.catch_up, node.publishes.stored_to, node.clock, node.broker_clock)
         self.shares = Shares(node, self.state, routes, post, spawn)
         self.deliverer = Deliverer(
             node,
@@ -152,7 +153,7 @@ class ShardHome:
         now = self._node.clock()
         self._wills.recovered(self.published_wills)
         for session in [s for s in self.sessions.values() if not s.is_group]:
-            self._recovered(session, now)
+            self._recovered(session, self._broker_ms())
         self._wills.log_recovered(self.published_wills)
         self.routes.begin(now)
         self.shares.begin()
@@ -180,6 +181,25 @@ class ShardHome:
         if not self.spool.outage.is_writing:
             raise SpoolError(self.spool.outage.reason)
 
+    def abandon(self) -> None:
+        """Another home has the shard: nothing is sent and nothing begins here any more; its clients are disconnected,
+        and of what they and their sessions have still to do nothing is done here. `abandoned` follows."""
+        self._is_abandoned = True
+        self.timers.cancel_all()
+        self.shares.requests.stop()
+        self.shares.end()
+        self.feeds.stop()
+        self._operations.close()
+        for session in list(self.sessions.values()):
+            if session.link is not None:
+                session.link.disconnect(ReasonCode.SERVER_MOVED)
+
+    async def abandoned(self) -> None:
+        """Returns once nothing of it runs."""
+        await self._operations.end()
+        await self.catch_up.stop()
+        await self._checkpointer.end()
+
     async def keep(self, now: float) -> bool:
         """What is due every second; whether records that wait may go on by now. Raises BusError."""
         self.routes.drop_unused(now)
@@ -187,7 +207,7 @@ class ShardHome:
         if not self.state.order.waiting:  # it may be among them
             self._subscriber.forget_retained(now)
         self.shares.sweep()
-        has_ended = await self.catch_up.end_if_passed(int(now * 1000))
+        has_ended = await self.catch_up.end_if_passed(self._broker_ms())
         return has_ended or bool(self.state.order.waiting) or self.egress.is_paused
 
     # -- the interface -------------------------------------------------------------------------------------------------
@@ -284,9 +304,9 @@ class ShardHome:
         self, session: Session, link: Link, *, send_will: bool, reason: str, expiry_s: int | None = None
     ) -> None:
         """The connection is gone (R12, G9): the session lives on until it expires; its will is due after its delay."""
-        if session.link is not link:
+        if session.link is not link or self._is_abandoned:
             return
-        session.disconnected(int(self._node.clock() * 1000), expiry_s, keeps_will=send_will)
+        session.disconnected(self._broker_ms(), expiry_s, keeps_will=send_will)
         lost = reason == LOST_CONNECTING or (send_will and reason != "disconnect_with_will")
         self._presence.report(session, "lost" if lost else "disconnected", reason=reason)
         self.deliverer.drop_qos0(session)
@@ -354,19 +374,23 @@ class ShardHome:
             link.disconnect(reason)
             self.detach(session, link, send_will=True, reason=reason.name.lower())
 
-    def _recovered(self, session: Session, now: float) -> None:
+    def _recovered(self, session: Session, now_ms: int) -> None:
         """A session found in the log: whoever was connected has lost the connection with the gateway."""
         disconnected_ms = session.disconnected_ms
         if disconnected_ms is None:
-            disconnected_ms = int(now * 1000)
+            disconnected_ms = now_ms
             session.lost_with_gateway(self._node.numbers.connection(self._node.clock()), disconnected_ms)
             self.writer.opened(session)  # its time runs from now on, also if there is another crash
             self._presence.report(session, "lost", reason="gateway_restarted")
-        gone_s = now - disconnected_ms / 1000
+        gone_s = (now_ms - disconnected_ms) / 1000
         if session.will is not None:
             delay = min(session.will.delay_s, session.expiry_s) - gone_s
             self.timers.after(max(0.0, delay), session, "will", self._wills.publish)
         self.timers.after(max(0.0, session.expiry_s - gone_s), session, "expiry", self._expire)
+
+    def _broker_ms(self) -> int:
+        """The broker's time: of times that other gateways and other lives of this one compare with theirs."""
+        return self._node.broker_clock.ms(asyncio.get_running_loop().time())
 
     def _expire(self, session: Session) -> None:
         """The session's time is over."""

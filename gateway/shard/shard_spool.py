@@ -50,9 +50,9 @@ class SpoolThread:
         self.spool.close()
 
 
-def open_spools(directory: Path, shards: int, executor: Executor) -> dict[int, SpoolThread]:
-    """The files of all shards, by number. Raises SpoolError."""
-    return {n: SpoolThread(Spool(str(directory / f"{n}.sqlite"), exclusive=True), executor) for n in range(shards)}
+def open_spool(directory: Path, shard: int, executor: Executor) -> SpoolThread:
+    """The file of a shard. Raises SpoolError."""
+    return SpoolThread(Spool(str(directory / f"{shard}.sqlite"), exclusive=True), executor)
 
 
 class Taken(NamedTuple):
@@ -78,8 +78,9 @@ class ShardSpool:
         clock: Callable[[], float],
         stopping: asyncio.Event,
         counts: Counter[str],
+        epoch: int = 0,
     ) -> None:
-        self.epoch = 0
+        self.epoch = epoch
         self._shard = shard
         self._thread = thread
         self._changelog = changelog

@@ -7,6 +7,7 @@ import pytest
 from confluent_kafka import KafkaError
 from msgspec import UNSET
 
+from gateway.broker_clock import BrokerClock
 from gateway.members.follower import MembersFollower
 from gateway.members.heartbeats import HeartbeatWriter
 from gateway.members.table import MemberTable
@@ -34,7 +35,7 @@ class Site:
 
     async def follow(self, bus: MemoryBus, limit: int = 10) -> tuple[MemberTable, Counter[str]]:
         table, counts = MemberTable(limit, CLUSTER.timeout_s), Counter[str]()
-        await MembersFollower(bus, TOPIC, table, self.loop.time, counts).start()
+        await MembersFollower(bus, TOPIC, table, self.loop.time, counts, BrokerClock(lambda: 0.0)).start()
         return table, counts
 
     def writer(self, bus: MemoryBus, name: str, boot: int = 1) -> HeartbeatWriter:

@@ -37,7 +37,7 @@ class Gateway:
         return self
 
     async def start_shard(self, number: int) -> None:
-        await self.home.start_shard(number, self._spool(number))
+        await self.home.start_shards({number: self._spool(number)}, {number: 0}, lambda shard, epoch: True)
 
     async def hand_over(self, number: int) -> None:
         await self.home.hand_over(number)

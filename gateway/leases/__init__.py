@@ -1,0 +1,7 @@
+"""Several gateways share the shards of a site: this one's part, performed (G4, G6, G14, Q6-Q9).
+
+Does: follow the topics `leases` and `members`, let :mod:`gateway.cluster` decide, and do what it decides: write claims,
+start, move and end homes of shards.
+Does not: decide anything, or know what a shard is made of (`gateway.shard`).
+May import: `schemas`, `gateway.cluster`, `gateway.members`, `gateway.shard`, `gateway.bus`, asyncio.
+"""
