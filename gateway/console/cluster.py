@@ -7,7 +7,6 @@ Everything is as this gateway has read it on `leases` and `members`, so it may b
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
 
 from gateway.cluster.lease_table import Lease, LeaseTable
 from gateway.console.owner_changes import OwnerChanges
@@ -22,13 +21,22 @@ MOST_NAMED = 10
 _HOST = re.compile(r"[A-Za-z0-9._-]{1,255}|[0-9A-Fa-f:.]{2,45}")
 
 
-class ClusterSources(NamedTuple):
-    """Where the console of a cluster's gateway looks. `phase` gives the phase of a shard here, as the keeper of leases
-    calls it (:data:`gateway.cluster.lease_keeper.Phase`)."""
+class ClusterSources:
+    """Where console and metrics of a cluster's gateway look. They are there before the gateway takes part in the
+    cluster: until `begin` they know of no shard.
 
-    leases: LeaseTable
-    changes: OwnerChanges
-    phase: Callable[[int], str]
+    `phase` gives the phase of a shard here, as the keeper of leases calls it
+    (:data:`gateway.cluster.lease_keeper.Phase`).
+    """
+
+    def __init__(self, gateway: str) -> None:
+        self.leases = LeaseTable(0)
+        self.changes = OwnerChanges(gateway)
+        self.phase: Callable[[int], str] = lambda shard: "idle"
+
+    def begin(self, leases: LeaseTable, phase: Callable[[int], str]) -> None:
+        """What was on `leases` at the start has been read; only later changes are to be given to `changes`."""
+        self.leases, self.phase = leases, phase
 
 
 class Cluster:
@@ -37,20 +45,19 @@ class Cluster:
     def __init__(self, gateway: str, sources: ClusterSources, members: MemberTable) -> None:
         self.gateway = gateway
         self.changes = sources.changes
-        self._leases = sources.leases
-        self._phase = sources.phase
+        self._sources = sources
         self._members = members
 
     def __len__(self) -> int:
         """How many shards there are."""
-        return len(self._leases)
+        return len(self._sources.leases)
 
     def leases(self) -> Iterator[Lease]:
-        return (self._leases[shard] for shard in range(len(self._leases)))
+        return (self._sources.leases[shard] for shard in range(len(self._sources.leases)))
 
     def owner(self, shard: int) -> str:
         """The name of the shard's owner, "" if it has none."""
-        owner = self._leases[shard].owner
+        owner = self._sources.leases[shard].owner
         return "" if owner is None else owner.name
 
     def state(self, lease: Lease, now: float) -> OwnerState:
@@ -58,8 +65,8 @@ class Cluster:
 
     def phase(self, shard: int) -> str:
         """What this gateway does with the shard: `idle`, `standby`, or a phase of its own shard."""
-        phase = self._phase(shard)
-        return "standby" if phase == "idle" and self.gateway in self._leases[shard].standbys else phase
+        phase = self._sources.phase(shard)
+        return "standby" if phase == "idle" and self.gateway in self._sources.leases[shard].standbys else phase
 
     def standbys(self, lease: Lease, now: float) -> list[str]:
         """Their names; those that are not up with their state."""

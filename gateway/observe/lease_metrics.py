@@ -24,14 +24,14 @@ class Takeovers(Protocol):
 
 
 class LeaseMetrics(Collector):
-    """Figures of a cluster's gateway `gateway`, whose shards have `standbys` standbys each. `relays` gives how many
-    clients are relayed, `now` monotonic seconds. Call it on the event loop."""
+    """Figures of a cluster's gateway `gateway`, whose shards have `standbys` standbys each. `leases` gives what it
+    has read, `relays` how many clients are relayed, `now` monotonic seconds. Call it on the event loop."""
 
     def __init__(
         self,
         gateway: str,
         standbys: int,
-        leases: LeaseTable,
+        leases: Callable[[], LeaseTable],
         members: MemberTable,
         takeovers: Takeovers,
         relays: Callable[[], int],
@@ -64,7 +64,8 @@ class LeaseMetrics(Collector):
         yield GaugeMetricFamily("waystation_relays", "Clients relayed to their homes now", value=self._relays())
 
     def _all(self) -> Iterator[Lease]:
-        return (self._leases[shard] for shard in range(len(self._leases)))
+        leases = self._leases()
+        return (leases[shard] for shard in range(len(leases)))
 
     def _shards(self) -> Iterator[Metric]:
         owned = GaugeMetricFamily("waystation_shard_owned", "1 for a shard of this gateway, else 0", labels=["shard"])

@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 from gateway.cluster.lease_table import LeaseTable
 from gateway.console.cluster import ClusterSources
-from gateway.console.owner_changes import OwnerChanges
 from gateway.members.table import MemberTable
 from gateway.observe.lease_metrics import LeaseMetrics
 from schemas.leases import Claim, Claimant, LeaseKey, LeaseValue, Release, Standbys
@@ -16,14 +15,21 @@ class LeasesSeen:
     many clients it relays."""
 
     def __init__(self, gateway: str, shards: int, members: MemberTable, now: Callable[[], float]) -> None:
-        self.table, self.changes = LeaseTable(shards), OwnerChanges(gateway)
+        self.table, self.sources = LeaseTable(shards), ClusterSources(gateway)
+        self.changes = self.sources.changes
         self.phases: dict[int, str] = {}
         self.relays = 0
         self._members = members
         self._now = now
         self._offset = 0
-        self.sources = ClusterSources(self.table, self.changes, lambda shard: self.phases.get(shard, "idle"))
-        self.metrics = LeaseMetrics(gateway, 1, self.table, members, self.changes, lambda: self.relays, now)
+        self.metrics = LeaseMetrics(
+            gateway, 1, lambda: self.sources.leases, members, self.changes, lambda: self.relays, now
+        )
+        self.begin()
+
+    def begin(self) -> None:
+        """What was on the topic is read."""
+        self.sources.begin(self.table, lambda shard: self.phases.get(shard, "idle"))
 
     def member(self, name: str, boot: int = 1, age_s: float = 0.0, **fields: object) -> None:
         """A heartbeat was read so many seconds ago."""

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from gateway.cluster.lease_table import LeaseTable
 from tests.unit.gateway.observe.observed import Observed, observed, observed_in_cluster, run_real
 
 ME = "gateway-1"
@@ -17,6 +18,24 @@ def test_a_gateway_alone_shows_nothing_of_shards_and_owners(tmp_path: Path) -> N
         async with observed(tmp_path) as here:
             names = {name for name, _ in await here.samples()}
             assert not [name for name in names if "shard" in name or "takeover" in name]
+
+    run_real(scenario())
+
+
+def test_before_the_gateway_takes_part_no_shard_seems_to_be_without_an_owner(tmp_path: Path) -> None:
+    """It has not read who the owners are: no false alarm, in metrics and console."""
+
+    async def scenario() -> None:
+        async with observed_in_cluster(tmp_path) as (here, seen):
+            seen.sources.leases = LeaseTable(0)
+            here.readiness.phase = "starting"
+            assert set((await states(here)).values()) == {0}
+            async with here.http.get(f"{here.url}/console") as answer:
+                assert answer.status == 200
+                assert "Cluster</b>" not in await answer.text()
+            here.readiness.phase = ""
+            seen.begin()
+            assert (await states(here))["no_owner"] == 2
 
     run_real(scenario())
 
