@@ -6,8 +6,9 @@ import signal
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -16,6 +17,7 @@ import structlog
 from gateway.access.access import open_access
 from gateway.access.enrolment import Enrolment
 from gateway.bus import KafkaBus
+from gateway.console.cluster import ClusterSources
 from gateway.console.opening import open_console
 from gateway.feeds.follower import FeedFollower
 from gateway.feeds.service import FeedService
@@ -26,6 +28,7 @@ from gateway.host.open_files import allow_open_files
 from gateway.host.tls import ServerTls
 from gateway.http.bundles_handler import Mesh
 from gateway.http.server import HttpServer
+from gateway.leases.control import Control
 from gateway.leases.joining import give_up, open_control, take_part
 from gateway.members.access_point import AccessPoint
 from gateway.members.addresses import advertised
@@ -36,6 +39,7 @@ from gateway.members.table import MemberTable
 from gateway.mesh.certificate_topic import CertificateTopic
 from gateway.mesh.platform import Platform
 from gateway.observe.feed_metrics import FeedMetrics
+from gateway.observe.lease_metrics import LeaseMetrics
 from gateway.observe.member_metrics import MemberMetrics
 from gateway.observe.metrics import Sources
 from gateway.observe.observer import Observer
@@ -50,7 +54,7 @@ from gateway.shard.shard_spool import open_spool
 from gateway.watched import Watcher
 from schemas.errors import WaystationError
 from schemas.readiness import announce_ready
-from schemas.settings import Settings
+from schemas.settings import GatewaySettings, Settings
 from schemas.topics import Topics
 from schemas.version import installed_version
 
@@ -118,6 +122,7 @@ async def run(settings: Settings, part: str) -> None:
     hosts = HostServer(gateway, home, time.time, lambda: bus.in_flight, fatal, authenticator)
     members = MemberTable(gateway.cluster.members, gateway.cluster.timeout_s)
     feeds = FeedFollower(bus, topics.feeds, settings.feeds, gateway.name, loop.time, time.time, node.counts)
+    shared = ClusterSources(gateway.name) if gateway.cluster.enabled else None
     sources = Sources(
         node,
         home,
@@ -125,11 +130,15 @@ async def run(settings: Settings, part: str) -> None:
         lambda: bus.in_flight,
         bus.stats,
         installed_version(),
-        (MemberMetrics(members, loop.time), FeedMetrics(feeds.table, loop.time)),
+        (
+            MemberMetrics(members, loop.time),
+            FeedMetrics(feeds.table, loop.time),
+            *_lease_metrics(shared, gateway, members, hosts),
+        ),
     )
     readiness = Readiness(topics.egress, topics.ingress, home, bus.stats, lambda: bus.is_consuming, bus.find_fault)
     observer = Observer(sources, home, readiness)
-    sampler = open_console(sources, observer, members, feeds.table) if gateway.console.enabled else None
+    sampler = open_console(sources, observer, members, feeds.table, shared) if gateway.console.enabled else None
     metrics_port = await observer.start(gateway.host, gateway.metrics_port)
     if sampler is not None:
         sampler.start()
@@ -159,8 +168,8 @@ async def run(settings: Settings, part: str) -> None:
     ports = clients.ports | await http.open(tls)
     connect_at = advertised(gateway, ports | {"metrics": metrics_port}, socket.gethostname())
     heartbeats.serve(connect_at)
-    if control is not None:
-        await take_part(control, stopping)
+    if control is not None and shared is not None:
+        await take_part(control, stopping, partial(_show_leases, control, shared))
     log.info("addresses advertised", **{bearer: f"{at.address}:{at.port}" for bearer, at in connect_at.items()})
     readiness.phase = ""
     addresses = {name: f"{gateway.host}:{port}" for name, port in {**ports, "metrics": metrics_port}.items()}
@@ -214,6 +223,29 @@ async def _mesh(platform: Platform | None, hosts: HostServer, node: Node) -> Mes
     numbers = {"certificates": len(certificates), "revocations": platform.known.revocations.number}
     log.info("bundles are taken", name=platform.name, **numbers)
     return Mesh(platform, certificates, hosts, gateway)
+
+
+def _lease_metrics(
+    shared: ClusterSources | None, gateway: GatewaySettings, members: MemberTable, hosts: HostServer
+) -> Iterator[LeaseMetrics]:
+    """Those of a gateway that shares the shards."""
+    if shared is not None:
+        yield LeaseMetrics(
+            gateway.name,
+            gateway.cluster.standbys,
+            lambda: shared.leases,
+            members,
+            shared.changes,
+            lambda: 0 if hosts.relays is None else len(hosts.relays),
+            asyncio.get_running_loop().time,
+        )
+
+
+def _show_leases(control: Control, shared: ClusterSources) -> None:
+    """From now on console and metrics know the leases, and see them change."""
+    now = asyncio.get_running_loop().time
+    shared.begin(control.table, control.phase)
+    control.listeners.append(lambda before, after: shared.changes.changed(before, after, now()))
 
 
 def _heartbeats(node: Node, hosts: HostServer) -> HeartbeatWriter:

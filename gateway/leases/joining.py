@@ -1,6 +1,7 @@
 """How a gateway takes part in the cluster, from its start to its end (G4, G14)."""
 
 import asyncio
+from collections.abc import Callable
 from concurrent.futures import Executor
 from pathlib import Path
 
@@ -66,10 +67,11 @@ def open_control(
     return control
 
 
-async def take_part(control: Control, stopping: asyncio.Future[None]) -> None:
-    """Begins; returns once all shards have owners that serve, here or elsewhere, or after a while: this gateway can
-    serve the clients of those that have. Raises BusError."""
+async def take_part(control: Control, stopping: asyncio.Future[None], started: Callable[[], None]) -> None:
+    """Begins, and calls `started` once what was on `leases` is read. Returns once all shards have owners that serve,
+    here or elsewhere, or after a while: this gateway can serve the clients of those that have. Raises BusError."""
     await control.start()
+    started()
     settled = asyncio.ensure_future(control.settled())
     await asyncio.wait({settled, stopping}, timeout=_SETTLE_S, return_when=asyncio.FIRST_COMPLETED)
     if not settled.done():
