@@ -6,7 +6,7 @@ import signal
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
@@ -16,6 +16,7 @@ import structlog
 from gateway.access.access import open_access
 from gateway.access.enrolment import Enrolment
 from gateway.bus import KafkaBus
+from gateway.console.cluster import ClusterSources
 from gateway.console.opening import open_console
 from gateway.feeds.follower import FeedFollower
 from gateway.feeds.service import FeedService
@@ -37,6 +38,7 @@ from gateway.members.table import MemberTable
 from gateway.mesh.certificate_topic import CertificateTopic
 from gateway.mesh.platform import Platform
 from gateway.observe.feed_metrics import FeedMetrics
+from gateway.observe.lease_metrics import LeaseMetrics
 from gateway.observe.member_metrics import MemberMetrics
 from gateway.observe.metrics import Sources
 from gateway.observe.observer import Observer
@@ -51,7 +53,7 @@ from gateway.shard.shard_spool import open_spool
 from gateway.watched import Watcher
 from schemas.errors import WaystationError
 from schemas.readiness import announce_ready
-from schemas.settings import Settings
+from schemas.settings import GatewaySettings, Settings
 from schemas.topics import Topics
 from schemas.version import installed_version
 
@@ -120,6 +122,7 @@ async def run(settings: Settings, part: str) -> None:
     hosts = HostServer(gateway, home, time.time, lambda: bus.in_flight, fatal, authenticator)
     members = MemberTable(gateway.cluster.members, gateway.cluster.timeout_s)
     feeds = FeedFollower(bus, topics.feeds, settings.feeds, gateway.name, loop.time, time.time, node.counts)
+    shared = ClusterSources(gateway.name) if gateway.cluster.enabled else None
     sources = Sources(
         node,
         home,
@@ -127,11 +130,15 @@ async def run(settings: Settings, part: str) -> None:
         lambda: bus.in_flight,
         bus.stats,
         installed_version(),
-        (MemberMetrics(members, loop.time), FeedMetrics(feeds.table, loop.time)),
+        (
+            MemberMetrics(members, loop.time),
+            FeedMetrics(feeds.table, loop.time),
+            *_lease_metrics(shared, gateway, members, hosts),
+        ),
     )
     readiness = Readiness(topics.egress, topics.ingress, home, bus.stats, lambda: bus.is_consuming, bus.find_fault)
     observer = Observer(sources, home, readiness)
-    sampler = open_console(sources, observer, members, feeds.table) if gateway.console.enabled else None
+    sampler = open_console(sources, observer, members, feeds.table, shared) if gateway.console.enabled else None
     metrics_port = await observer.start(gateway.host, gateway.metrics_port)
     if sampler is not None:
         sampler.start()
@@ -163,10 +170,10 @@ async def run(settings: Settings, part: str) -> None:
     mesh = await _mesh(platform, hosts, node)
     http = HttpServer(hosts, gateway, access_point, enrolment, mesh, feed_service)
     ports = clients.ports | await http.open(tls)
-    connect_at = advertised(gateway, ports, socket.gethostname())
+    connect_at = advertised(gateway, ports | {"metrics": metrics_port}, socket.gethostname())
     heartbeats.serve(connect_at, relay_at)
-    if cluster is not None:
-        await cluster.take_part(stopping)
+    if cluster is not None and shared is not None:
+        await cluster.take_part(stopping, shared)
     log.info("addresses advertised", **{bearer: f"{at.address}:{at.port}" for bearer, at in connect_at.items()})
     readiness.phase = ""
     addresses = {name: f"{gateway.host}:{port}" for name, port in {**ports, "metrics": metrics_port}.items()}
@@ -220,6 +227,22 @@ async def _mesh(platform: Platform | None, hosts: HostServer, node: Node) -> Mes
     numbers = {"certificates": len(certificates), "revocations": platform.known.revocations.number}
     log.info("bundles are taken", name=platform.name, **numbers)
     return Mesh(platform, certificates, hosts, gateway)
+
+
+def _lease_metrics(
+    shared: ClusterSources | None, gateway: GatewaySettings, members: MemberTable, hosts: HostServer
+) -> Iterator[LeaseMetrics]:
+    """Those of a gateway that shares the shards."""
+    if shared is not None:
+        yield LeaseMetrics(
+            gateway.name,
+            gateway.cluster.standbys,
+            lambda: shared.leases,
+            members,
+            shared.changes,
+            lambda: 0 if hosts.relays is None else len(hosts.relays),
+            asyncio.get_running_loop().time,
+        )
 
 
 def _heartbeats(node: Node, hosts: HostServer) -> HeartbeatWriter:

@@ -8,7 +8,7 @@ from msgspec import Meta
 from schemas.access_settings import is_loopback
 from schemas.errors import SettingsError
 from schemas.leases import MOST_STANDBYS
-from schemas.members import BEARERS, GatewayAddress
+from schemas.members import BEARERS, CONSOLE, GatewayAddress
 from schemas.sections import OFF, ListenerPort, Natural, Seconds, Section
 
 Strategy = Literal["connections", "cpu", "memory"]
@@ -65,7 +65,8 @@ class AccessPointSettings(Section, frozen=True, kw_only=True):
 
 
 class AdvertiseSettings(Section, frozen=True, kw_only=True):
-    """`host` for all bearers; the others have the names of bearers (:data:`schemas.members.BEARERS`)."""
+    """`host` for all bearers; the others have the names of bearers (:data:`schemas.members.BEARERS`), and `console` is
+    where operators reach the console."""
 
     host: HostName
     mqtt: HostPort
@@ -75,9 +76,11 @@ class AdvertiseSettings(Section, frozen=True, kw_only=True):
     http: HostPort
     https: HostPort
     quic: HostPort
+    console: HostPort
 
     def address(self, bearer: str) -> GatewayAddress | None:
-        """The address set for a bearer, None if none is. Raises ValueError for a port of 0 or above 65535."""
+        """The address set for a bearer or CONSOLE, None if none is. Raises ValueError for a port of 0 or above
+        65535."""
         return host_port(getattr(self, bearer))
 
 
@@ -99,7 +102,7 @@ def check_members(host: str, cluster: GatewayClusterSettings, advertise: Adverti
             f"gateway off the list; allowed: at least three times gateway.cluster.heartbeat_s = "
             f"{3 * cluster.heartbeat_s:g}"
         )
-    addresses = {f"advertise.{bearer}": getattr(advertise, bearer) for bearer in BEARERS}
+    addresses = {f"advertise.{each}": getattr(advertise, each) for each in (*BEARERS, CONSOLE)}
     for key, text in (addresses | {"cluster.advertise_members": cluster.advertise_members}).items():
         try:
             host_port(text)

@@ -9,6 +9,7 @@ import structlog
 from gateway.cluster.lease_table import Lease
 from gateway.cluster.life import Life
 from gateway.cluster.timings import LeaseTimings, LifeTimings
+from gateway.console.cluster import ClusterSources
 from gateway.host.host_server import HostServer
 from gateway.host.listeners import Listeners
 from gateway.host.member_tls import MemberTls
@@ -86,10 +87,13 @@ class Cluster:
         """Opens the listener for other gateways; where they reach it, None if it is off. Raises OSError."""
         return await open_members_listener(listeners, self._gateway, self._tls, self._table)
 
-    async def take_part(self, stopping: asyncio.Future[None]) -> None:
-        """Begins; returns once all shards have owners that serve, here or elsewhere, or after a while: this gateway can
-        serve the clients of those that have. Raises BusError."""
+    async def take_part(self, stopping: asyncio.Future[None], shown: ClusterSources) -> None:
+        """Begins, and `shown` knows the leases from then on. Returns once all shards have owners that serve, here or
+        elsewhere, or after a while: this gateway can serve the clients of those that have. Raises BusError."""
         await self.control.start()
+        shown.begin(self.control.table, self.control.phase)
+        now = asyncio.get_running_loop().time
+        self.control.listeners.append(lambda before, after: shown.changes.changed(before, after, now()))
         settled = asyncio.ensure_future(self.control.settled())
         await asyncio.wait({settled, stopping}, timeout=_SETTLE_S, return_when=asyncio.FIRST_COMPLETED)
         if not settled.done():

@@ -45,7 +45,7 @@ class Observer:
                 self.watch.seconds,
             )
         )
-        self.stats = SessionStatsCollector(home.states)
+        self.stats = SessionStatsCollector(lambda: home.states)
         self._system = SystemPublisher(node, home, sources.hosts, self.stats) if settings.sys_interval_s else None
         self._exposition = Exposition()
         self._publishing: asyncio.Task[None] | None = None

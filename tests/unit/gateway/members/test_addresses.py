@@ -114,3 +114,16 @@ def test_a_wrong_setting_is_refused(tmp_path: Path, text: str, sentence: str) ->
     with pytest.raises(SettingsError) as refused:
         gateway(tmp_path, text)
     assert sentence in str(refused.value)
+
+
+def test_the_console_is_advertised_in_a_cluster_only(tmp_path: Path) -> None:
+    """For the consoles of the other gateways (G14)."""
+    ports = {"metrics": 9464}
+    assert advertised(gateway(tmp_path, ""), ports, "m") == {}
+    shared = "cluster.enabled = true"
+    assert advertised(gateway(tmp_path, shared), ports, "m") == {"console": GatewayAddress("127.0.0.1", 9464)}
+    named = f'{shared}\nadvertise.console = "ops.example.org:8443"'
+    assert advertised(gateway(tmp_path, named), ports, "m") == {"console": GatewayAddress("ops.example.org", 8443)}
+    assert advertised(gateway(tmp_path, f"{shared}\nconsole.enabled = false"), ports, "m") == {}
+    with pytest.raises(SettingsError, match="console"):
+        gateway(tmp_path, 'advertise.console = "ops.example.org:0"')
