@@ -154,16 +154,19 @@ def processes(state: StackState) -> list[dict[str, Any]]:
 def gateways(state: StackState) -> list[dict[str, Any]]:
     """Each gateway of the stack: `ready`, and `faults` of the parts that are not ready; a gateway that does not answer
     has that as its fault."""
-    return [_gateway(name, api_of(listener)) for name, listener in metrics_listeners(state).items()]
+    return [
+        ({"name": name} if name else {}) | _gateway(api_of(listener))
+        for name, listener in metrics_listeners(state).items()
+    ]
 
 
-def _gateway(name: str, url: str) -> dict[str, Any]:
+def _gateway(url: str) -> dict[str, Any]:
     try:
         report = GatewayApi(url).readiness()
         faults = {name: part["detail"] for name, part in report["parts"].items() if not part["ready"]}
     except (GatewayApiError, KeyError, TypeError, AttributeError) as error:
-        return {"name": name, "url": url, "ready": False, "faults": {"http": str(error)}}
-    return {"name": name, "url": url, "ready": report["ready"], "faults": faults}
+        return {"url": url, "ready": False, "faults": {"http": str(error)}}
+    return {"url": url, "ready": report["ready"], "faults": faults}
 
 
 def queries(directory: Path, now: float) -> list[dict[str, Any]]:

@@ -127,10 +127,11 @@ def listener_name(part: str, listener: str) -> str:
 
 
 def metrics_listeners(state: StackState) -> dict[str, str]:
-    """Where each gateway of the stack that is ready, or has been, serves metrics and the admin API: by its name."""
+    """Where each gateway of the stack that is ready, or has been, serves metrics and the admin API: by its name, which
+    is "" if an `up` of an earlier version runs."""
     found = {
         name: state.listeners.get(listener_name(part, "metrics"), "")
-        for part, name in (state.gateways or {FIRST: FIRST}).items()
+        for part, name in (state.gateways or {FIRST: ""}).items()
     }
     return {name: listener for name, listener in found.items() if listener}
 

@@ -168,7 +168,7 @@ def test_the_record_of_a_stack_of_an_earlier_version_names_no_gateways() -> None
     """A command may be newer than the `up` that runs."""
     content = msgspec.to_builtins(stack_state({"metrics": "h:1"}, {}))
     del content["gateways"]
-    assert metrics_listeners(msgspec.convert(content, StackState)) == {"gateway": "h:1"}
+    assert metrics_listeners(msgspec.convert(content, StackState)) == {"": "h:1"}
 
 
 def stack_state(listeners: dict[str, str], names: dict[str, str]) -> StackState:
