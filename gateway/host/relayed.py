@@ -2,18 +2,19 @@
 
 The listener takes members of the cluster only, by mutual TLS. Each connection begins with a PROXY header
 (:mod:`gateway.host.relay_header`) that names the client, then has its MQTT stream. What is written to it begins with
-the answer that :mod:`gateway.host.relay` expects.
+the answer that :mod:`gateway.host.relay` expects. A connection whose bearer is HTTP has requests instead.
 """
 
 import asyncio
 from typing import Final
 
+from gateway.errors import ProxyHeaderError
 from gateway.host import relay_header
 from gateway.host.host_server import HostServer
 from gateway.host.proxied import ProxiedProtocol
 from gateway.host.proxies import TrustedProxies
 from gateway.host.relay import ACCEPTED
-from gateway.host.relay_header import RelayedClient
+from gateway.host.relay_header import HTTP, RelayedClient
 from gateway.host.tcp import MqttTcpProtocol
 
 _ANYBODY: Final = TrustedProxies(["0.0.0.0/0", "::/0"])
@@ -21,13 +22,18 @@ _ANYBODY: Final = TrustedProxies(["0.0.0.0/0", "::/0"])
 
 
 class MemberProtocol(ProxiedProtocol):
-    """Reads the header; then the connection is the client's."""
+    """Reads the header; then the connection is the client's, or takes requests."""
 
     def __init__(self, server: HostServer) -> None:
         super().__init__(server, _ANYBODY)
 
-    def take(self, header: bytes) -> MqttTcpProtocol:
-        return RelayedTransport(self._server, relay_header.decode(header))
+    def take(self, header: bytes) -> asyncio.BaseProtocol:
+        client = relay_header.decode(header)
+        if client.bearer != HTTP:
+            return RelayedTransport(self._server, client)
+        if self._server.member_http is None:
+            raise ProxyHeaderError("this gateway does not take requests of other gateways yet")
+        return self._server.member_http()
 
 
 class RelayedTransport(MqttTcpProtocol):

@@ -4,6 +4,7 @@ import ssl
 
 from gateway.host.close_reasons import RELAYED
 from gateway.host.connection import Transport
+from gateway.host.home_calls import HomeCalls
 from gateway.host.homes import Homes
 from gateway.host.host_server import HostServer
 from gateway.host.relay import EPOCH, MOVED, Relay
@@ -16,6 +17,8 @@ class Relays:
     def __init__(self, server: HostServer, homes: Homes, tls: ssl.SSLContext | None) -> None:
         self._server, self._homes, self._tls = server, homes, tls
         self._open: set[Relay] = set()
+        self.calls = HomeCalls(homes, tls, server.limits.connect_timeout_s, server.counts)
+        """Requests to other gateways, for clients that are not relayed."""
 
     def __len__(self) -> int:
         return len(self._open)
@@ -50,6 +53,7 @@ class Relays:
         """Another gateway has the shard now: clients that are relayed to its former home come back."""
         for relay in [one for one in self._open if one.shard == shard]:
             relay.home_lost()
+        self.calls.owner_changed(shard)
 
     def _ended(self, relay: Relay) -> None:
         """The connection has ended."""
