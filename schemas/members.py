@@ -7,7 +7,7 @@ are events in JSON, versioned like those of :mod:`schemas.events`.
 from typing import Annotated, Final, Literal
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from schemas.errors import RecordError
 from schemas.events import Event, decode
@@ -54,8 +54,9 @@ class Heartbeat(Event, frozen=True, kw_only=True):
 
     `boot` identifies the gateway's process, as in :class:`schemas.events.PresenceEvent`; a later process has a higher
     one. (`boot`, `seq`) orders the records of a name. `reads` is the lowest version `v` of records on this topic that
-    the gateway reads. `addresses` are those advertised to clients, by bearer; empty before the gateway serves. `zone`
-    is the setting of that name. `at_us` is the gateway's own clock, for people: nothing is decided by it.
+    the gateway reads. `addresses` are those advertised to clients, by bearer; empty before the gateway serves. `relay`
+    is where other gateways connect to relay clients to it; left out if they cannot. `zone` is the setting of that name.
+    `at_us` is the gateway's own clock, for people: nothing is decided by it. Readers ignore fields they do not know.
     """
 
     boot: Count
@@ -67,6 +68,7 @@ class Heartbeat(Event, frozen=True, kw_only=True):
     addresses: Annotated[dict[Annotated[str, Meta(max_length=16)], GatewayAddress], Meta(max_length=16)] = (
         msgspec.field(default_factory=dict)
     )
+    relay: GatewayAddress | UnsetType = UNSET
     load: GatewayLoad = GatewayLoad()
 
 

@@ -17,10 +17,9 @@ may be sent this way. A request that another gateway has sent is never sent on.
 """
 
 import asyncio
-import ssl
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Mapping
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import aiohttp
 import structlog
@@ -33,15 +32,20 @@ from gateway.host.homes import HomeElsewhere, Homes
 from gateway.host.relay_header import HTTP, RelayedClient
 from gateway.host.tls import common_name
 
+if TYPE_CHECKING:
+    from gateway.host.member_tls import MemberTls
+
 PEER: Final = "Waystation-Peer"
 CERTIFICATE: Final = "Waystation-Certificate"
 EPOCH: Final = "Waystation-Epoch"
 TRIES: Final = 3
 """One with the owner as known, two with owners that come after it."""
 
-_HEADER: Final = relay_header.encode(RelayedClient("", HTTP, None))
+_HEADER: Final = relay_header.encode(RelayedClient("", HTTP, False, None))
 _LINE_BYTES: Final = 65_536
-_FAULTS: Final = (aiohttp.ClientError, OSError, TimeoutError, ssl.SSLError)
+_FAULTS: Final = (aiohttp.ClientError, OSError, TimeoutError, ValueError)
+"""ValueError: the member's address is none."""
+
 
 log = structlog.get_logger(__name__)
 
@@ -113,33 +117,38 @@ class HomeAnswer:
 
 
 class HomeCalls:
-    """Of one gateway. `tls`: how it proves to other members who it is; None in tests only. A connection has to be there
+    """Of one gateway. `tls`: how it proves to other members who it is; None without TLS. A connection has to be there
     within `connect_s`."""
 
-    def __init__(self, homes: Homes, tls: ssl.SSLContext | None, connect_s: float, counts: Counter[str]) -> None:
+    def __init__(self, homes: Homes, tls: "MemberTls | None", connect_s: float, counts: Counter[str]) -> None:
         self._homes, self._tls, self._connect_s, self._counts = homes, tls, connect_s, counts
         self._sessions: dict[str, tuple[HomeElsewhere, aiohttp.ClientSession]] = {}
         self._waiting: dict[asyncio.Timeout, HomeElsewhere] = {}
-        self._answers: dict[HomeAnswer, HomeElsewhere] = {}
+        self._answers: set[HomeAnswer] = set()
         self._closing: set[asyncio.Task[None]] = set()
 
-    def elsewhere(self, client: str) -> HomeElsewhere | None:
-        """As :meth:`Homes.elsewhere`."""
-        return self._homes.elsewhere(client)
+    def is_here(self, client: str) -> bool:
+        """As :meth:`Homes.is_here`."""
+        return self._homes.is_here(client)
 
-    def epoch(self, client: str) -> int:
-        """As :meth:`Homes.epoch`."""
-        return self._homes.epoch(client)
+    async def moved(self, client: str) -> int | None:
+        """The epoch to name to a gateway that has taken this one for the client's home; None if it is, perhaps after a
+        while: its home may be starting."""
+        if not self._homes.is_here(client):
+            await self._homes.newer(client, 0)
+        return None if self._homes.is_here(client) else self._homes.epoch(client)
 
     async def call(self, client: str, request: HomeRequest) -> HomeAnswer | None:
-        """The answer of the client's home; None if no other gateway has it. Raises HomeUnreachable if nobody answers
-        who has the shard: the request may have been carried out."""
-        where = self._homes.elsewhere(client)
+        """The answer of the client's home, which is not here; None if it has come here meanwhile, or nobody has it in
+        time. Raises HomeUnreachable if nobody answers who has it: the request may have been carried out."""
         try:
             async with asyncio.timeout(request.within_s):
+                where = self._homes.elsewhere(client) or await self._homes.newer(client, 0)
                 for number in range(TRIES):
                     if where is None:
                         return None
+                    if not where.port:
+                        break
                     answer = await self._try(where, request, is_first=number == 0)
                     if isinstance(answer, HomeAnswer):
                         return answer
@@ -150,12 +159,13 @@ class HomeCalls:
         raise HomeUnreachable("the gateway that has this client does not answer")
 
     def owner_changed(self, shard: int) -> None:
-        """Who waits for a former home asks the present one; streams end, and their clients come back."""
-        for limit, where in list(self._waiting.items()):
-            if where.shard == shard:
-                limit.reschedule(asyncio.get_running_loop().time())
-        for answer, where in list(self._answers.items()):
-            if where.shard == shard:
+        """The shard's lease has changed. If another gateway has it now, it is asked what its former home has not
+        answered; streams end, and their clients come back."""
+        for limit, where in self._waiting.items():
+            if where.shard == shard and not self._homes.is_owner(where) and not limit.expired():
+                limit.reschedule(0.0)
+        for answer in list(self._answers):
+            if answer.where.shard == shard and not self._homes.is_owner(answer.where):
                 answer.end()
 
     async def stop(self) -> None:
@@ -193,8 +203,8 @@ class HomeCalls:
         if known is not None:
             response.close()
             return int(known) if known.isascii() and known.isdigit() and len(known) < 20 else where.epoch + 1
-        answer = HomeAnswer(response, where, lambda: self._answers.pop(answer, None))
-        self._answers[answer] = where
+        answer = HomeAnswer(response, where, lambda: self._answers.discard(answer))
+        self._answers.add(answer)
         return answer
 
     def _session(self, where: HomeElsewhere) -> aiohttp.ClientSession:
@@ -225,23 +235,23 @@ class HomeCalls:
 class _MemberConnector(aiohttp.BaseConnector):
     """Connects to one gateway, shows who this one is, and checks who that one is before it sends anything."""
 
-    def __init__(self, where: HomeElsewhere, tls: ssl.SSLContext | None, connect_s: float) -> None:
+    def __init__(self, where: HomeElsewhere, tls: "MemberTls | None", connect_s: float) -> None:
         super().__init__(limit=0)
         self._where, self._tls, self._connect_s = where, tls, connect_s
 
     async def _create_connection(
         self, req: aiohttp.ClientRequest, traces: object, timeout: object
     ) -> aiohttp.client_proto.ResponseHandler:
-        where = self._where
+        where, context = self._where, None if self._tls is None else self._tls.client
         async with asyncio.timeout(self._connect_s):
             transport, protocol = await self._loop.create_connection(
                 self._factory,
                 where.address,
                 where.port,
-                ssl=self._tls,
-                server_hostname=None if self._tls is None else "",
+                ssl=context,
+                server_hostname=None if context is None else "",
             )
-        if self._tls is not None and common_name(transport.get_extra_info("peercert")) != where.gateway:
+        if context is not None and common_name(transport.get_extra_info("peercert")) != where.gateway:
             transport.abort()
             raise ConnectionError(f"{where.address}:{where.port} has no certificate of {where.gateway}")
         transport.write(_HEADER)

@@ -67,21 +67,22 @@ class Forwarding:
         self.streams = 0
         """Streams that are asked for here and served by other gateways."""
 
-    def calls(self, request: web.BaseRequest, client: str) -> HomeCalls | None:
-        """By which the client's home is asked; None if it is here, or nobody can be asked. Raises Problem 503 if the
-        request was sent on already: it is not sent on again."""
-        if self._hosts.home.has_shard_of(client) or self._hosts.relays is None:
+    async def _calls(self, request: web.BaseRequest, client: str) -> HomeCalls | None:
+        """By which the client's home is asked; None if it is here. Raises Problem 503 if another gateway has sent the
+        request on already: it is not sent on again."""
+        relays = self._hosts.relays
+        if relays is None or relays.calls.is_here(client):
             return None
-        calls = self._hosts.relays.calls
         if not is_from_member(request):
-            return calls
-        if calls.elsewhere(client) is None:  # this gateway is to have it, and is not so far yet
-            return None
-        raise Moved(calls.epoch(client))
+            return relays.calls
+        epoch = await relays.calls.moved(client)
+        if epoch is not None:
+            raise Moved(epoch)
+        return None
 
     async def answer(self, request: web.BaseRequest, origin: Origin, client: str, body: bytes) -> web.Response | None:
         """The home's answer to the client's request; None if the home is here. Raises Problem 503."""
-        calls = self.calls(request, client)
+        calls = await self._calls(request, client)
         if calls is None:
             return None
         answer = await self._call(calls, request, origin, client, body)
@@ -103,7 +104,7 @@ class Forwarding:
     ) -> tuple[int, bytes] | None:
         """Sends `body`, a part of the request's, to the home of `client`, who need not be the caller. Status and body
         of the answer, at most `most` bytes; None if the home is here. Raises HomeUnreachable, Problem 503."""
-        calls = self.calls(request, client)
+        calls = await self._calls(request, client)
         if calls is None:
             return None
         answer = await calls.call(client, self._request(request, origin, body))
@@ -119,7 +120,7 @@ class Forwarding:
     ) -> web.StreamResponse | None:
         """Passes on a stream of the home, with `headers` besides, until either side ends it; None if the home is here.
         Raises Problem 503 before the first byte."""
-        calls = self.calls(request, client)
+        calls = await self._calls(request, client)
         if calls is None:
             return None
         self.streams += 1

@@ -123,8 +123,9 @@ class Streams:
         """Answers once the session is attached and has exactly the requested subscriptions; then streams until either
         side ends.
 
-        Raises Problem before that: 403, 429, 503. Call `check` before.
+        Raises Problem before that: 403, 429, 503.
         """
+        self.check(caller, asked)
         acknowledges = not caller.is_known if asked.acknowledges is None else asked.acknowledges
         limits, settings = self._server.limits, self._settings
         link = StreamLink(self._server, limits.write_buffer_bytes, settings.stream_window, acknowledges)

@@ -4,6 +4,7 @@ Pure: what the machine is called comes in."""
 from collections.abc import Mapping
 from ipaddress import ip_address
 
+from schemas.member_settings import host_port
 from schemas.members import BEARERS, GatewayAddress
 from schemas.settings import GatewaySettings
 
@@ -29,6 +30,14 @@ def advertised(settings: GatewaySettings, ports: Mapping[str, int], machine: str
         elif port is not None and not (bearer == "mqtt" and settings.proxy_protocol):
             found[bearer] = GatewayAddress(host, port)
     return found
+
+
+def advertised_to_members(settings: GatewaySettings, port: int, machine: str) -> GatewayAddress:
+    """Where other gateways reach the listener for them, which has `port`."""
+    cluster = settings.cluster
+    host = cluster.members_host or settings.host
+    own = settings.advertise.host or (machine if _is_wildcard(host) else host)
+    return host_port(cluster.advertise_members) or GatewayAddress(own, port)
 
 
 def _is_wildcard(host: str) -> bool:

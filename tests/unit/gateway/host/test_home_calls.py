@@ -15,9 +15,9 @@ from gateway.errors import HomeUnreachable
 from gateway.host import relay_header
 from gateway.host.home_calls import PEER, TRIES, HomeAnswer, HomeCalls, HomeRequest
 from gateway.host.homes import HomeElsewhere
+from gateway.host.member_tls import MemberTls
 from gateway.host.proxy_protocol import missing
 from gateway.host.relay_header import RelayedClient
-from gateway.host.tls import ServerTls
 from jobs.runtime.certificates import make
 from schemas.settings import process_settings
 from tests.unit.gateway.http.http_harness import PATIENCE_S
@@ -78,6 +78,15 @@ class ScriptedHomes:
     def epoch(self, client: str) -> int:
         return len(self.asked) + 1
 
+    def is_here(self, client: str) -> bool:
+        return False
+
+    def is_owner(self, home: HomeElsewhere) -> bool:
+        return True
+
+    def reference(self, client: str, bearer: str) -> str | None:
+        return None
+
     async def newer(self, client: str, epoch: int) -> HomeElsewhere | None:
         self.asked.append(epoch)
         if len(self._owners) > 1:
@@ -110,7 +119,7 @@ def test_requests_go_as_they_are_over_a_kept_connection() -> None:
             for _ in range(3):
                 assert await body_of(await calls.call("c", ASKED)) == b"ok"
             [connection] = home.connections
-            assert connection == RelayedClient("", relay_header.HTTP, None)
+            assert connection == RelayedClient("", relay_header.HTTP, False, None)
             lines = home.requests[0].split(b"\r\n")
             assert lines[0] == b"POST /v1/messages/a%2Fb?x=%20 HTTP/1.1"
             assert sorted(lines[1:-2]) == [b"Content-Length: 4", b"Host: home", b"Waystation-Peer: 192.0.2.1:7"]
@@ -121,8 +130,9 @@ def test_requests_go_as_they_are_over_a_kept_connection() -> None:
 
 def test_nobody_else_has_the_client() -> None:
     async def scenario() -> None:
-        calls, _ = calls_to(None)
+        calls, homes = calls_to(None)
         assert await calls.call("c", ASKED) is None
+        assert homes.asked == [0]
 
     run(scenario)
 
@@ -212,13 +222,15 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-def member_tls(certificates: Path, name: str) -> tuple[ssl.SSLContext, ServerTls]:
-    context = ssl.create_default_context(cafile=certificates / "ca.crt")
-    context.check_hostname = False
-    context.load_cert_chain(certificates / f"{name}.crt", certificates / f"{name}.key")
-    files = {"certificate": f"{certificates}/{name}.crt", "key": f"{certificates}/{name}.key"}
-    needed = {"client_ca": f"{certificates}/ca.crt", "client_certificates": "required"}
-    return context, ServerTls(msgspec.structs.replace(process_settings({}).gateway.tls, **files, **needed))
+def member_tls(certificates: Path, name: str) -> MemberTls:
+    settings = process_settings({}).gateway
+    cluster = msgspec.structs.replace(
+        settings.cluster,
+        members_certificate=f"{certificates}/{name}.crt",
+        members_key=f"{certificates}/{name}.key",
+        members_ca=f"{certificates}/ca.crt",
+    )
+    return MemberTls(msgspec.structs.replace(settings, name=name, cluster=cluster))
 
 
 def test_members_trust_one_another_by_their_certificates(tmp_path: Path, certificates: Path) -> None:
@@ -253,7 +265,7 @@ async def answered_to(port: int, tls: ssl.SSLContext) -> bytes:
     writer = None
     try:
         reader, writer = await asyncio.open_connection(HOST, port, ssl=tls, server_hostname="")
-        writer.write(relay_header.encode(RelayedClient("", relay_header.HTTP, None)))
+        writer.write(relay_header.encode(RelayedClient("", relay_header.HTTP, False, None)))
         writer.write(b"GET /openapi.json HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         return await reader.read()
     except (ssl.SSLError, ConnectionError):  # by TLS 1.3 the refusal comes behind the handshake
@@ -271,7 +283,7 @@ def test_only_members_can_send_requests_on(tmp_path: Path, certificates: Path) -
         site = await HttpSite(tmp_path, tls=[member_tls(certificates, name) for name in "01"]).start()
         stranger = ssl.create_default_context(cafile=certificates / "ca.crt")
         stranger.check_hostname = False
-        member, _ = member_tls(certificates, "0")
+        member = member_tls(certificates, "0").client
         port = site.member(1, 1).port
         assert (await answered_to(port, member)).startswith(b"HTTP/1.1 200 ")
         assert await answered_to(port, stranger) == b""

@@ -5,13 +5,16 @@ import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from gateway.host.homes import HomeElsewhere
-from gateway.host.relay import TRIES
-from gateway.host.tls import ServerTls
+from gateway.host.member_tls import open_member_tls
+from gateway.host.members_listener import open_members_listener
+from gateway.host.relays import TRIES
+from gateway.members.table import MemberTable
 from jobs.runtime.certificates import make
 from mqtt.codes import ConnectReturnCode, ReasonCode
 from mqtt.encode import encode
@@ -19,26 +22,46 @@ from mqtt.packets import Connack, Connect, Pingreq, Pingresp, Publish, Suback, S
 from schemas.settings import process_settings
 from tests.unit.gateway.host.raw_client import RawClient, WebClient
 from tests.unit.gateway.host.socket_gateway import HOST, SocketGateway
+from tests.unit.gateway.members.heartbeat_records import heartbeat
 from tests.waiting import wait_for
 
 
 class StaticHomes:
     """Homes as a test says. `owners`: the gateways that have every client, one after the other; None: this one has
-    them."""
+    them, or, if it does not serve, nobody."""
 
     def __init__(self) -> None:
         self.owners: list[HomeElsewhere | None] = [None]
         self.asked = 0
+        self.serves = True
+        self.changed: set[int] = set()
+        self.references: dict[str, str] = {}
+        self.held: asyncio.Event | None = None
+
+    def is_here(self, client: str) -> bool:
+        return self.serves and self._present is None
 
     def elsewhere(self, client: str) -> HomeElsewhere | None:
-        return self.owners[0]
+        return self._present
 
     def epoch(self, client: str) -> int:
         return 7
 
+    def is_owner(self, home: HomeElsewhere) -> bool:
+        return home.epoch not in self.changed
+
+    def reference(self, client: str, bearer: str) -> str | None:
+        return self.references.get(bearer)
+
     async def newer(self, client: str, epoch: int) -> HomeElsewhere | None:
         self.asked += 1
         await asyncio.sleep(0)
+        if self.held is not None:
+            await self.held.wait()
+        return self._present
+
+    @property
+    def _present(self) -> HomeElsewhere | None:
         return self.owners[min(self.asked, len(self.owners) - 1)]
 
 
@@ -53,25 +76,34 @@ class Member:
 
 
 @contextmanager
-def member(directory: Path, name: str, certificates: Path, **settings: object) -> Iterator[Member]:
+def member(
+    directory: Path, name: str, certificates: Path, redirects: bool = False, **settings: Any
+) -> Iterator[Member]:
     directory.mkdir()
-    with SocketGateway(directory, **settings) as gateway:  # type: ignore[arg-type]
-        homes = StaticHomes()
-        tls = ssl.create_default_context(cafile=certificates / "ca.crt")
-        tls.check_hostname = False
-        tls.load_cert_chain(certificates / f"{name}.crt", certificates / f"{name}.key")
-        files = {"certificate": f"{certificates}/{name}.crt", "key": f"{certificates}/{name}.key"}
-        needed = {"client_ca": f"{certificates}/ca.crt", "client_certificates": "required"}
-        server = ServerTls(msgspec.structs.replace(process_settings({}).gateway.tls, **files, **needed))
+    cluster = msgspec.structs.replace(
+        process_settings({}).gateway.cluster,
+        enabled=True,
+        server_reference=redirects,
+        members_certificate=f"{certificates}/{name}.crt",
+        members_key=f"{certificates}/{name}.key",
+        members_ca=f"{certificates}/ca.crt",
+    )
+    with SocketGateway(directory, name=name, cluster=cluster, **settings) as gateway:
+        homes, members = StaticHomes(), MemberTable(10, 2.0)
+        for known in ("door", "home"):
+            members.apply(known, heartbeat(known), 0.0)
+        tls = open_member_tls(gateway.settings)
         gateway.call(gateway.server.relay_to, homes, tls)
-        gateway.run(gateway.listeners.open_members(HOST, 0, server))
-        yield Member(gateway, homes, gateway.listeners.ports["relay"])
+        at = gateway.run(open_members_listener(gateway.listeners, gateway.settings, tls, members))
+        assert at is not None
+        yield Member(gateway, homes, at.port)
 
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`home` is a client too that another authority has signed; `van-7` a client of the same one."""
     directory = tmp_path_factory.mktemp("members")
-    make(directory, [HOST], [], 1, lambda _: None, gateways=["door", "home"])
+    make(directory, [HOST], ["van-7"], 1, lambda _: None, gateways=["door", "home", "stranger"])
     return directory
 
 
@@ -172,6 +204,8 @@ def test_relays_end_when_the_owner_changes(door: Member, home: Member) -> None:
         client.connect("c")
         relays = door.gateway.server.relays
         assert relays is not None
+        door.gateway.call(relays.owner_changed, 3)
+        door.homes.changed.add(1)
         door.gateway.call(relays.owner_changed, 2)
         client.send(Pingreq())
         client.take(Pingresp)

@@ -1,7 +1,6 @@
 """Two gateways of a site over one broker in memory, each with the homes of a shard, and HTTP on real sockets (G14)."""
 
 import asyncio
-import ssl
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,7 +17,7 @@ from gateway.host.home_calls import HomeCalls
 from gateway.host.homes import HomeElsewhere
 from gateway.host.host_server import HostServer
 from gateway.host.listeners import Listeners
-from gateway.host.tls import ServerTls
+from gateway.host.member_tls import MemberTls
 from gateway.http.server import HttpServer
 from gateway.members.access_point import AccessPoint
 from gateway.members.table import MemberTable
@@ -38,6 +37,12 @@ class SiteHomes:
         self._site = site
         self._number = number
         self.believed: dict[int, HomeElsewhere | None] = {}
+        self.wait_s = PATIENCE_S
+        """How long an owner is waited for: a test says when there is one."""
+
+    def is_here(self, client: str) -> bool:
+        shard, home = shard_of(client, SHARDS), self._site.gateways[self._number].home
+        return shard not in self.believed and shard in home.shards
 
     def elsewhere(self, client: str) -> HomeElsewhere | None:
         shard = shard_of(client, SHARDS)
@@ -49,18 +54,27 @@ class SiteHomes:
     def epoch(self, client: str) -> int:
         return self._site.epochs[shard_of(client, SHARDS)]
 
+    def is_owner(self, home: HomeElsewhere) -> bool:
+        return self._site.epochs[home.shard] == home.epoch
+
+    def reference(self, client: str, bearer: str) -> str | None:
+        return None
+
     async def newer(self, client: str, epoch: int) -> HomeElsewhere | None:
-        """Waits as long as a test may take: a test says when an epoch comes."""
-        async with asyncio.timeout(PATIENCE_S):
-            while self._site.epochs[shard_of(client, SHARDS)] < epoch:
-                await asyncio.sleep(0.005)
-        self.believed.pop(shard_of(client, SHARDS), None)
+        shard, loop = shard_of(client, SHARDS), asyncio.get_running_loop()
+        deadline = loop.time() + self.wait_s
+        while self._site.epochs[shard] < epoch or (self.elsewhere(client) is None and not self.is_here(client)):
+            if loop.time() >= deadline:
+                return None
+            await asyncio.sleep(0.005)
+        if epoch:
+            self.believed.pop(shard, None)
         return self.elsewhere(client)
 
 
 class HttpSite(TwoGateways):
     """`servers[n]` is the HTTP bearer of gateway n, which at first has shard n. `http` are settings of
-    `[gateway.http]`; `tls` says how gateways show who they are: a context and a listener's, by gateway."""
+    `[gateway.http]`; `tls`: how each gateway shows who it is."""
 
     started: ClassVar[list["HttpSite"]] = []
 
@@ -70,7 +84,7 @@ class HttpSite(TwoGateways):
         http: dict[str, Any] | None = None,
         authenticator: Authenticator | None = None,
         gateway: dict[str, Any] | None = None,
-        tls: list[tuple[ssl.SSLContext, ServerTls]] | None = None,
+        tls: list[MemberTls] | None = None,
         **limits: Any,
     ) -> None:
         super().__init__(directory, **limits)
@@ -104,13 +118,13 @@ class HttpSite(TwoGateways):
         hosts = HostServer(
             *(settings, gateway.home, self.clock, lambda: bus.in_flight, self.fatal.append, self._authenticator)
         )
-        context, server_tls = (None, None) if self._tls is None else self._tls[number]
+        tls = None if self._tls is None else self._tls[number]
         homes = SiteHomes(self, number)
-        hosts.relay_to(homes, context)
+        hosts.relay_to(homes, tls)
         members = MemberTable(settings.cluster.members, settings.cluster.timeout_s)
         http = HttpServer(hosts, settings, AccessPoint(members, settings.access_point, Random(1), self.loop_time))
         listeners = Listeners(hosts)
-        await listeners.open_members(HOST, 0, server_tls)
+        await listeners.open_members(HOST, 0, tls, lambda name: name in ("0", "1"))
         self.homes.append(homes)
         self.hosts.append(hosts)
         self.listeners.append(listeners)

@@ -220,6 +220,7 @@ def test_a_shard_that_nobody_has(tmp_path: Path) -> None:
         site = await HttpSite(tmp_path).start()
         site.gateways[1].home.shards.pop(1)
         site.homes[0].believed = site.homes[1].believed = {1: None}
+        site.homes[0].wait_s = site.homes[1].wait_s = 0
         for gateway in (0, 1):
             answer = await site.keyed(gateway, C, "k")
             assert (answer.status, answer.reason) == (503, "use_another_server")
