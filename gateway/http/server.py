@@ -193,7 +193,9 @@ class HttpServer:
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         if request.version not in (HttpVersion10, HttpVersion11):
             raise Problem(505, "http_version", "only HTTP/1.1 and 1.0 are supported", close=True)
-        handler = self._of_member(request) or await self._handler(request)
+        if is_from_member(request) and (own := self._hosts.member_requests.get((request.method, request.path))):
+            return cast(web.StreamResponse, await own(request))
+        handler = await self._handler(request)
         if self._is_stopping:
             raise Problem(503, "server_shutting_down", "the gateway is being stopped; try again later", close=True)
         if handler in (self._stream, self._feeds_handler.stream):  # these have limits of their own
@@ -205,12 +207,6 @@ class HttpServer:
             return await handler(request)
         finally:
             self._requests -= 1
-
-    def _of_member(self, request: web.Request) -> Handler | None:
-        """The handler of what only other gateways may ask."""
-        if not is_from_member(request):
-            return None
-        return self._hosts.member_requests.get((request.method, request.path))
 
     async def _handler(self, request: web.Request) -> Handler:
         """The handler of the request's path and method. Raises Problem 404, 405.

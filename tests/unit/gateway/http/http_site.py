@@ -21,6 +21,8 @@ from gateway.host.member_tls import MemberTls
 from gateway.http.server import HttpServer
 from gateway.members.access_point import AccessPoint
 from gateway.members.table import MemberTable
+from gateway.observe.admin import AdminApi
+from gateway.observe.admission import AdminAccess
 from schemas.identity import shard_of
 from schemas.settings import Settings
 from tests.unit.gateway.http.http_harness import PATIENCE_S, Answer, Stream
@@ -96,6 +98,7 @@ class HttpSite(TwoGateways):
         self.hosts: list[HostServer] = []
         self.servers: list[HttpServer] = []
         self.listeners: list[Listeners] = []
+        self.admin: list[AdminApi] = []
         self.ports: list[int] = []
         self.session = aiohttp.ClientSession()
         self.started.append(self)
@@ -123,6 +126,7 @@ class HttpSite(TwoGateways):
         hosts.relay_to(homes, tls)
         members = MemberTable(settings.cluster.members, settings.cluster.timeout_s)
         http = HttpServer(hosts, settings, AccessPoint(members, settings.access_point, Random(1), self.loop_time))
+        self.admin.append(AdminApi(AdminAccess("", hosts.counts), gateway.home, hosts, lambda: True))
         listeners = Listeners(hosts)
         await listeners.open_members(HOST, 0, tls, lambda name: name in ("0", "1"))
         self.homes.append(homes)
