@@ -131,6 +131,11 @@ class HomeCalls:
         """As :meth:`Homes.is_here`."""
         return self._homes.is_here(client)
 
+    def gateway_of(self, client: str) -> str | None:
+        """The other gateway that has the client's home; None if it is here, or nobody is known to have it."""
+        where = self._homes.elsewhere(client)
+        return None if where is None else where.gateway
+
     async def moved(self, client: str) -> int | None:
         """The epoch to name to a gateway that has taken this one for the client's home; None if it is, perhaps after a
         while: its home may be starting."""

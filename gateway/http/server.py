@@ -17,7 +17,9 @@ from gateway.host.host_server import HostServer
 from gateway.host.proxies import TrustedProxies
 from gateway.host.tls import ServerTls, common_name, handshake_of
 from gateway.http.body import read_body, read_json_body
-from gateway.http.bundles_handler import CERTIFICATES_BYTES, RECEIPTS_BYTES, WAITING_BYTES, BundlesHandler, Mesh
+from gateway.http.bundle_routes import BundleRoutes
+from gateway.http.bundles_elsewhere import BundlesElsewhere
+from gateway.http.bundles_handler import BundlesHandler, Mesh
 from gateway.http.connect_handler import ConnectHandler
 from gateway.http.connection import STREAM, HttpConnection, begun
 from gateway.http.enrolment_handler import EnrolmentHandler
@@ -41,15 +43,7 @@ from gateway.http.target import query_of, raw_tail
 from gateway.members.access_point import AccessPoint
 from schemas.enrolment import ENROLMENTS_PATH, RENEWAL_PATH, EnrolmentAnswer
 from schemas.enrolment import REQUEST_BYTES_MAX as ENROLMENT_BYTES
-from schemas.mesh_api import (
-    BUNDLES_PATH,
-    CERTIFICATES_PATH,
-    MESH_PATH,
-    QUERY_PATH,
-    RECEIPTS_PATH,
-    REPORTS_PATH,
-    WAITING_PATH,
-)
+from schemas.mesh_api import QUERY_PATH, REPORTS_PATH
 from schemas.settings import GatewaySettings
 
 _OPENAPI = "/openapi.json"
@@ -89,7 +83,9 @@ class HttpServer:
             settings.http.kafka_timeout_s,
             None if mesh is None else mesh.platform,
         )
-        self._bundles_handler = BundlesHandler(mesh, settings.mesh, hosts.now)
+        handler = BundlesHandler(mesh, settings.mesh, hosts.now)
+        elsewhere = BundlesElsewhere(handler, self._forwarding, hosts, settings.mesh)
+        bundles = BundleRoutes(handler, elsewhere, self._caller, self._origin, settings.http.read_timeout_s)
         self._connect_handler = ConnectHandler(access_point, settings.limits.client_id_bytes)
         self._enrolment_handler = EnrolmentHandler(enrolment, settings.enrolment, asyncio.get_running_loop().time)
         self._feeds_handler = FeedsHandler(feeds, hosts, settings.http, self._caller, self._cross_origin)
@@ -105,11 +101,7 @@ class HttpServer:
                 web.post("/v1/messages/{destination:(?s:.*)}", self._publish),
                 web.get(STREAM, self._stream, allow_head=False),
                 web.post("/v1/stream/ack", self._acknowledge),
-                web.post(BUNDLES_PATH, self._take_bundles),
-                web.post(WAITING_PATH, self._give_waiting_bundles),
-                web.post(RECEIPTS_PATH, self._take_receipts),
-                web.get(MESH_PATH, self._mesh_state, allow_head=False),
-                web.post(CERTIFICATES_PATH, self._exchange_certificates),
+                *bundles.routes(),
                 web.post(REPORTS_PATH, self._tell_of_messages),
                 web.post(QUERY_PATH, self._ask_of_messages),
                 web.get(_MESSAGE_PRESENCE, self._ask_message_presence, allow_head=False),
@@ -269,39 +261,6 @@ class HttpServer:
         query_of(request).done(())
         body = await read_json_body(request, QUERY_BYTES, self._settings.read_timeout_s)
         return json_response(await self._presence_handler.ask_many(caller, body))
-
-    async def _take_bundles(self, request: web.Request) -> web.Response:
-        caller, handler = await self._caller(request), self._bundles_handler
-        query_of(request).done(())
-        with handler.bringing(caller):
-            body = await read_json_body(request, handler.body_bytes, self._settings.read_timeout_s)
-            return json_response(await handler.take(caller, body))
-
-    async def _give_waiting_bundles(self, request: web.Request) -> web.Response:
-        caller, handler = await self._caller(request), self._bundles_handler
-        query_of(request).done(())
-        with handler.asking(caller):
-            body = await read_json_body(request, WAITING_BYTES, self._settings.read_timeout_s)
-            return json_response(await handler.give_waiting(caller, body))
-
-    async def _take_receipts(self, request: web.Request) -> web.Response:
-        caller, handler = await self._caller(request), self._bundles_handler
-        query_of(request).done(())
-        with handler.bringing(caller):
-            body = await read_json_body(request, RECEIPTS_BYTES, self._settings.read_timeout_s)
-            return json_response(await handler.take_receipts(caller, body))
-
-    async def _mesh_state(self, request: web.Request) -> web.Response:
-        await self._caller(request)
-        query_of(request).done(())
-        return json_response(self._bundles_handler.state())
-
-    async def _exchange_certificates(self, request: web.Request) -> web.Response:
-        caller, handler = await self._caller(request), self._bundles_handler
-        query_of(request).done(())
-        with handler.bringing(caller):
-            body = await read_json_body(request, CERTIFICATES_BYTES, self._settings.read_timeout_s)
-            return json_response(await handler.exchange_certificates(body))
 
     async def _connect(self, request: web.Request) -> web.Response:
         self._connect_handler.check_enabled()

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import aiohttp
 import msgspec
@@ -18,9 +18,12 @@ from gateway.host.homes import HomeElsewhere
 from gateway.host.host_server import HostServer
 from gateway.host.listeners import Listeners
 from gateway.host.member_tls import MemberTls
+from gateway.http.bundles_handler import Mesh
 from gateway.http.server import HttpServer
 from gateway.members.access_point import AccessPoint
 from gateway.members.table import MemberTable
+from gateway.mesh.certificate_topic import CertificateTopic
+from gateway.mesh.platform import Platform
 from gateway.observe.admin import AdminApi
 from gateway.observe.admission import AdminAccess
 from schemas.identity import shard_of
@@ -110,7 +113,7 @@ class HttpSite(TwoGateways):
             settings, gateway=msgspec.structs.replace(settings.gateway, http=http, **self._gateway)
         )
 
-    async def start(self) -> "HttpSite":
+    async def start(self) -> Self:
         await super().start()
         for number, gateway in enumerate(self.gateways):
             await self._open(number, gateway)
@@ -125,7 +128,8 @@ class HttpSite(TwoGateways):
         homes = SiteHomes(self, number)
         hosts.relay_to(homes, tls)
         members = MemberTable(settings.cluster.members, settings.cluster.timeout_s)
-        http = HttpServer(hosts, settings, AccessPoint(members, settings.access_point, Random(1), self.loop_time))
+        access_point = AccessPoint(members, settings.access_point, Random(1), self.loop_time)
+        http = HttpServer(hosts, settings, access_point, mesh=await self._mesh(gateway, hosts))
         self.admin.append(AdminApi(AdminAccess("", hosts.counts), gateway.home, hosts, lambda: True))
         listeners = Listeners(hosts)
         await listeners.open_members(HOST, 0, tls, lambda name: name in ("0", "1"))
@@ -134,6 +138,18 @@ class HttpSite(TwoGateways):
         self.listeners.append(listeners)
         self.servers.append(http)
         self.ports.append((await http.open())["http"])
+
+    async def _mesh(self, gateway: Gateway, hosts: HostServer) -> Mesh | None:
+        settings, node = self.settings().gateway, gateway.node
+        if not settings.mesh.enabled:
+            return None
+        platform, mesh = Platform(settings.mesh, self.clock), settings.mesh
+        certificates = CertificateTopic(
+            *(gateway.bus, self.topics.mesh_certificates, platform, mesh.certificates, self.clock),
+            *(node.counts, self.fatal.append),
+        )
+        await certificates.start()
+        return Mesh(platform, certificates, hosts, settings)
 
     def where(self, shard: int) -> HomeElsewhere:
         """The shard's owner, dead or alive."""
