@@ -118,6 +118,7 @@ class Home:
                 await durable(home.writer.barrier)
         finally:
             del self.shards[number]
+            self._node.unspooled.note(number, 0, 0)
             home.spool.close()
 
     async def stop(self) -> None:
