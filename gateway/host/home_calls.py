@@ -126,6 +126,7 @@ class HomeCalls:
         self._waiting: dict[asyncio.Timeout, HomeElsewhere] = {}
         self._answers: set[HomeAnswer] = set()
         self._closing: set[asyncio.Task[None]] = set()
+        self._is_stopped = False
 
     def is_here(self, client: str) -> bool:
         """As :meth:`Homes.is_here`."""
@@ -152,7 +153,7 @@ class HomeCalls:
                 for number in range(TRIES):
                     if where is None:
                         return None
-                    if not where.port:
+                    if not where.port or self._is_stopped:
                         break
                     answer = await self._try(where, request, is_first=number == 0)
                     if isinstance(answer, HomeAnswer):
@@ -174,7 +175,8 @@ class HomeCalls:
                 answer.end()
 
     async def stop(self) -> None:
-        """Ends all connections."""
+        """Ends all connections, and makes no more."""
+        self._is_stopped = True
         for answer in list(self._answers):
             answer.end()
         for _, session in self._sessions.values():

@@ -150,18 +150,21 @@ class Forwarding:
         return response
 
     async def _copy(self, answer: HomeAnswer, request: web.BaseRequest, response: web.StreamResponse) -> None:
+        """Ends with an event that says why, if the home does not. In the middle of an event the connection is broken:
+        whoever reads drops what is incomplete."""
         last = b""
         try:
-            async with aclosing(answer.chunks(2 * self._settings.heartbeat_s + _SLACK_S)) as chunks:
-                async for chunk in chunks:
-                    last = (last + chunk)[-2:]
-                    await self._write(response, chunk)
-        except HomeUnreachable:
-            if last != b"\n\n":  # in the middle of an event: whoever reads it drops what is incomplete
-                _abort(request)
-                return
-            reason = ReasonCode.SERVER_SHUTTING_DOWN if self._is_stopping else ReasonCode.SERVER_MOVED
-            await self._write(response, end_event(reason.name.lower()))
+            try:
+                async with aclosing(answer.chunks(2 * self._settings.heartbeat_s + _SLACK_S)) as chunks:
+                    async for chunk in chunks:
+                        last = (last + chunk)[-2:]
+                        await self._write(response, chunk)
+            except HomeUnreachable:
+                if last != b"\n\n":
+                    _abort(request)
+                    return
+                reason = ReasonCode.SERVER_SHUTTING_DOWN if self._is_stopping else ReasonCode.SERVER_MOVED
+                await self._write(response, end_event(reason.name.lower()))
         except TimeoutError:  # the client does not read: unsent data would keep the connection open
             _abort(request)
 

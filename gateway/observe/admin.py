@@ -88,7 +88,12 @@ class AdminApi:
             return refusal(str(error), 503)
 
     async def _answer_member(self, handler: Handler, request: web.Request) -> web.StreamResponse:
-        """What another gateway asks, which has checked for whom. It is not passed on again."""
+        """What another gateway asks, which has checked for whom. It is not passed on again. Without TLS anybody on this
+        machine may pose as a gateway, so then the token is asked for, if there is one."""
+        is_proven = request.transport is not None and request.transport.get_extra_info("ssl_object") is not None
+        refused = self._access.check(request) if self._access.requires_token and not is_proven else None
+        if refused is not None:
+            return refusal(refused.sentence, refused.status)
         relays = self._hosts.relays
         epoch = None if relays is None else await relays.calls.moved(request.query.get("client", ""))
         if epoch is None:
@@ -105,7 +110,7 @@ class AdminApi:
 
     async def _session(self, request: web.Request) -> web.Response:
         client = _client(request)
-        found = await self._site.session(client)
+        found = await self._site.session(client, request.headers.get("Authorization", ""))
         return self._unknown(client) if found is None else answer(found)
 
     async def _kick(self, request: web.Request) -> web.Response:
@@ -116,7 +121,8 @@ class AdminApi:
 
     async def _end_of(self, request: web.Request, *, end_session: bool) -> web.Response:
         client = _client(request)
-        kicked = await self._site.kick(client, end_session=end_session)
+        token = request.headers.get("Authorization", "")
+        kicked = await self._site.kick(client, token, end_session=end_session)
         if kicked is None:
             return self._unknown(client)
         log.info("client kicked", client=client, session_ended=kicked["session_ended"], peer=request.remote)

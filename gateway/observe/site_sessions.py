@@ -1,8 +1,9 @@
 """One client's session, at whichever gateway of the site has it: shown, and ended (G14).
 
 The gateway that an operator asks passes the question to the client's home, over the listener for members
-(:mod:`gateway.host.home_calls`). It has checked who asks; the home takes a member's word for that. Both bound how long
-they take: a session whose home does not answer is reported so, and nobody waits (emqx#13124).
+(:mod:`gateway.host.home_calls`). It has checked who asks, and the home takes a member's word for that; where members do
+not prove by TLS who they are, it wants to see the operator's token itself. Both bound how long they take: a home that
+does not answer is reported, and nobody waits for it (emqx#13124).
 """
 
 import asyncio
@@ -32,23 +33,24 @@ _ANSWER_BYTES: Final = 16 << 20
 
 class SiteSessions:
     """As one gateway finds them. Each method gives what the admin API answers with; None if the client has no
-    session. They raise HomeUnreachable; NotAdmitted if nobody has the client's shard at the moment."""
+    session. `token` is the operator's header Authorization. They raise HomeUnreachable; NotAdmitted if nobody has the
+    client's shard at the moment."""
 
     def __init__(self, home: Home, hosts: HostServer) -> None:
         self._home, self._hosts = home, hosts
         self._kicks: set[asyncio.Task[Kicked | None]] = set()
 
-    async def session(self, client: str) -> dict[str, Any] | None:
+    async def session(self, client: str, token: str = "") -> dict[str, Any] | None:
         """In detail; `home` names the gateway, if it is another one."""
-        answer = await self._of_other_home(client, "GET", SESSION)
+        answer = await self._of_other_home(client, "GET", SESSION, token)
         if answer is not None:
             return await self._read(answer)
         session = self._home.home_of(client).sessions.get(client)
         return None if session is None else detail(session)
 
-    async def kick(self, client: str, *, end_session: bool) -> dict[str, Any] | None:
+    async def kick(self, client: str, token: str = "", *, end_session: bool) -> dict[str, Any] | None:
         """Ends the connection, and the session if asked to."""
-        answer = await self._of_other_home(client, "DELETE", SESSION if end_session else CONNECTION)
+        answer = await self._of_other_home(client, "DELETE", SESSION if end_session else CONNECTION, token)
         if answer is not None:
             return await self._read(answer)
         task = asyncio.create_task(self._home.kick(client, end_session=end_session))
@@ -67,12 +69,13 @@ class SiteSessions:
         if not task.cancelled():
             task.exception()  # for whoever still waits; nobody else has to know
 
-    async def _of_other_home(self, client: str, method: str, path: str) -> HomeAnswer | None:
+    async def _of_other_home(self, client: str, method: str, path: str, token: str) -> HomeAnswer | None:
         """The answer of another gateway; None if the home is here, or nobody has it."""
         relays = self._hosts.relays
         if relays is None or relays.calls.is_here(client):
             return None
-        request = HomeRequest(method, f"{path}?{urlencode({'client': client})}", {}, b"", SITE_S)
+        headers = {"Authorization": token} if token else {}
+        request = HomeRequest(method, f"{path}?{urlencode({'client': client})}", headers, b"", SITE_S)
         return await relays.calls.call(client, request)
 
     async def _read(self, answer: HomeAnswer) -> dict[str, Any] | None:

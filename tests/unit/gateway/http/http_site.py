@@ -130,7 +130,9 @@ class HttpSite(TwoGateways):
         members = MemberTable(settings.cluster.members, settings.cluster.timeout_s)
         access_point = AccessPoint(members, settings.access_point, Random(1), self.loop_time)
         http = HttpServer(hosts, settings, access_point, mesh=await self._mesh(gateway, hosts))
-        self.admin.append(AdminApi(AdminAccess("", hosts.counts), gateway.home, hosts, lambda: True))
+        self.admin.append(
+            AdminApi(AdminAccess(settings.admin_token_file, hosts.counts), gateway.home, hosts, lambda: True)
+        )
         listeners = Listeners(hosts)
         await listeners.open_members(HOST, 0, tls, lambda name: name in ("0", "1"))
         self.homes.append(homes)

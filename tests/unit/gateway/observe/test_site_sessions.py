@@ -122,6 +122,23 @@ def test_an_end_that_is_not_stored_is_not_waited_for(
     run(scenario())
 
 
+def test_without_tls_the_home_asks_for_the_token_too(tmp_path: Path) -> None:
+    """R11: whoever reaches the listener for members is no operator by that."""
+    token = tmp_path / "token"
+    token.write_text("0123456789abcdef-not-a-real-one")
+
+    async def scenario() -> None:
+        site = await HttpSite(tmp_path, gateway={"admin_token_file": str(token)}).start()
+        async with site.stream(1, "?filter=a", X_Client_Id=NAME):
+            with pytest.raises(HomeUnreachable, match="requires the token"):
+                await at(site, 0).kick(CLIENT, end_session=False)
+            found = await at(site, 0).session(CLIENT, f"Bearer {token.read_text()}")
+            assert found is not None
+            assert found["state"] == "connected"
+
+    run(scenario())
+
+
 def test_clients_cannot_ask_what_gateways_may(tmp_path: Path) -> None:
     """R11: the paths of operators are not there on the port for clients."""
 

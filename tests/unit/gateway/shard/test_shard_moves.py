@@ -339,7 +339,7 @@ def test_who_gives_up_subscribing_is_no_member(tmp_path: Path) -> None:
 
 
 def test_what_a_shard_could_not_spool_counts_no_more_once_it_has_moved(tmp_path: Path) -> None:
-    """Q5: else the shards that stay would stop reading, as long as the process lives."""
+    """Else the shards that stay would stop reading, as long as the process lives."""
 
     async def scenario() -> None:
         harness = await TwoGateways(tmp_path).start()
