@@ -277,10 +277,10 @@ class HostConnection:
         server, transport = self._server, self._transport
         self._version = connect.version
         self._encoder = outbound_encoder(connect, server.limits, server.clock)
+        if not server.is_full() and await self._is_elsewhere(connect):
+            return
         if server.is_full() or not server.home.has_capacity(connect.client_id):
             self.disconnect(ReasonCode.QUOTA_EXCEEDED)
-            return
-        if await self._is_elsewhere(connect):
             return
         self._is_connecting = True
         credentials = credentials_of(connect, transport, server.home.has_shard_of)

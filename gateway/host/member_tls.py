@@ -18,7 +18,6 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from gateway.host.tls import ServerTls
 from gateway.watched import Watched
 from schemas.errors import SettingsError
-from schemas.sections import OFF
 from schemas.settings import GatewaySettings
 
 _KEYS: Final = tuple(f"gateway.cluster.members_{name}" for name in ("certificate", "key", "ca"))
@@ -51,11 +50,9 @@ class MemberTls:
 
 
 def open_member_tls(settings: GatewaySettings) -> MemberTls | None:
-    """None if gateways do not relay to this one, or do so without TLS. Raises SettingsError."""
+    """None if gateways speak to each other without TLS, or not at all. Raises SettingsError."""
     cluster = settings.cluster
-    if not cluster.enabled or cluster.members_port == OFF or not all(cluster.members_files):
-        return None
-    return MemberTls(settings)
+    return MemberTls(settings) if cluster.enabled and all(cluster.members_files) else None
 
 
 def member_name(certificate: bytes | None) -> str | None:
