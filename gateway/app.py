@@ -37,6 +37,7 @@ from gateway.members.process_load import ProcessLoad
 from gateway.members.table import MemberTable
 from gateway.mesh.certificate_topic import CertificateTopic
 from gateway.mesh.platform import Platform
+from gateway.observe.cluster_admin import ClusterView
 from gateway.observe.feed_metrics import FeedMetrics
 from gateway.observe.lease_metrics import LeaseMetrics
 from gateway.observe.member_metrics import MemberMetrics
@@ -150,6 +151,7 @@ async def run(settings: Settings, part: str) -> None:
         earlier = members.get(gateway.name)
         node.numbers.begin(time.time(), 0 if earlier is None else earlier.record.boot)
         cluster = Cluster(node, home, hosts, members_follower, members, member_tls, spools, executor)
+        observer.cluster = ClusterView(gateway.name, cluster.control, members, loop.time)
     await home.start()
     feed_service = FeedService(feeds, settings.feeds, settings.kafka.prefix, loop.time, time.time)
     feed_topics = FeedTopics(node, home, feed_service, settings.feeds.timeout_s, fatal)

@@ -8,6 +8,7 @@ WaystationError
     ├── FeedConflict          what is asked of a feed contradicts its state; `reason` is a word for programs
     ├── FeedLimitReached      as many subscribers or administrative messages as allowed are known
     ├── NotAdmitted           a client is refused: send it `reason`
+    ├── HomeUnreachable       the gateway that has a client's shard does not answer
     ├── Outranked             another gateway has fenced a shard in this gateway's epoch, or a higher one
     └── ProxyHeaderError      a proxy sent a missing or wrong header about its client: close the connection
 """
@@ -67,3 +68,7 @@ class ProxyHeaderError(GatewayError):
     def __init__(self, detail: str, *, is_missing: bool = False) -> None:
         super().__init__(detail)
         self.is_missing = is_missing
+
+
+class HomeUnreachable(GatewayError):
+    """Another gateway has the client's shard, and does not answer, or not to the end."""

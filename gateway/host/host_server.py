@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -68,6 +68,10 @@ class HostServer:
         self.traffic = TrafficCounters()
         self.relays: Relays | None = None
         """Brings clients to their homes at other gateways; None while there are none. :meth:`relay_to` gives it."""
+        self.member_http: Callable[[], asyncio.BaseProtocol] | None = None
+        """Takes a connection of another gateway that has HTTP requests; the HTTP bearer gives it."""
+        self.member_requests: dict[tuple[str, str], Callable[[Any], Awaitable[Any]]] = {}
+        """What other gateways may ask besides what clients may: handlers by method and path."""
         self._redirects = settings.cluster.server_reference
         self.dirty = _DirtySet(self)
         self.close_log = CloseLog(self.now)

@@ -71,13 +71,16 @@ class ProxiedProtocol(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._refuse(PROXY_HEADER_MISSING, "the connection ended before a complete PROXY header arrived")
 
-    def take(self, header: bytes) -> MqttTcpProtocol:
-        """The transport of the client that a complete header names. Raises ProxyHeaderError."""
+    def take(self, header: bytes) -> asyncio.BaseProtocol:
+        """What reads on after a complete header: the transport of the client that it names. Raises ProxyHeaderError."""
         return _Transport(self._server, client_address(header))
 
-    def _hand_over(self, protocol: MqttTcpProtocol) -> None:
+    def _hand_over(self, protocol: asyncio.BaseProtocol) -> None:
         protocol.connection_made(self._transport)
         self._transport.set_protocol(protocol)
+        if not isinstance(protocol, asyncio.BufferedProtocol):  # uvloop's reading keeps to the kind that it began with
+            self._transport.pause_reading()
+            self._transport.resume_reading()
 
     def _refuse(self, reason: str, detail: str) -> None:
         if self._is_over:

@@ -20,6 +20,10 @@ from gateway.host.proxy_protocol import (
     split_extensions,
 )
 
+HTTP: Final = "http"
+"""The bearer of a connection that has no client of its own, but requests that each name one
+(:mod:`gateway.host.home_calls`)."""
+
 _TCP4, _TCP6, _UNSPECIFIED = 0x11, 0x21, 0x00
 _TYPE_SSL: Final = 0x20
 _TYPE_BEARER: Final = 0xE0  # PP2_TYPE_MIN_CUSTOM
@@ -29,7 +33,7 @@ _SSL: Final = Struct(">BI")  # client flags; 0: the certificate is verified
 _VERIFIED, _NOT_VERIFIED = 0, 1
 _TLV: Final = Struct(">BH")
 _PORT: Final = Struct(">H")
-_BEARERS: Final = ("mqtt", "ws", "quic")
+_BEARERS: Final = ("mqtt", "ws", "quic", HTTP)
 _NAME_BYTES_MAX: Final = 1_024
 
 

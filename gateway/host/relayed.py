@@ -2,13 +2,15 @@
 
 The listener takes members of the cluster only, by mutual TLS (:mod:`gateway.host.member_tls`). Each connection begins
 with a PROXY header (:mod:`gateway.host.relay_header`) that names the client, then has its MQTT stream. What is written
-to it begins with the answer that :mod:`gateway.host.relay` expects.
+to it begins with the answer that :mod:`gateway.host.relay` expects. A connection whose bearer is HTTP has requests
+instead (:mod:`gateway.host.home_calls`).
 """
 
 import asyncio
 from collections.abc import Callable
 from typing import Final
 
+from gateway.errors import ProxyHeaderError
 from gateway.host import relay_header
 from gateway.host.close_reasons import UNKNOWN_MEMBER
 from gateway.host.host_server import HostServer
@@ -16,7 +18,7 @@ from gateway.host.member_tls import member_name
 from gateway.host.proxied import ProxiedProtocol
 from gateway.host.proxies import TrustedProxies
 from gateway.host.relay import ACCEPTED
-from gateway.host.relay_header import RelayedClient
+from gateway.host.relay_header import HTTP, RelayedClient
 from gateway.host.tcp import MqttTcpProtocol
 
 _ANYBODY: Final = TrustedProxies(["0.0.0.0/0", "::/0"])
@@ -24,8 +26,8 @@ _ANYBODY: Final = TrustedProxies(["0.0.0.0/0", "::/0"])
 
 
 class MemberProtocol(ProxiedProtocol):
-    """Reads the header; then the connection is the client's. `is_member`: whether a gateway of this name is known; None
-    without TLS."""
+    """Reads the header; then the connection is the client's, or takes requests. `is_member`: whether a gateway of this
+    name is known; None without TLS."""
 
     def __init__(self, server: HostServer, is_member: Callable[[str], bool] | None) -> None:
         super().__init__(server, _ANYBODY)
@@ -40,8 +42,13 @@ class MemberProtocol(ProxiedProtocol):
         if name is None or not self._is_member(name):
             self._refuse(UNKNOWN_MEMBER, f"the certificate is not one of a gateway that is known: {name}")
 
-    def take(self, header: bytes) -> MqttTcpProtocol:
-        return RelayedTransport(self._server, relay_header.decode(header))
+    def take(self, header: bytes) -> asyncio.BaseProtocol:
+        client = relay_header.decode(header)
+        if client.bearer != HTTP:
+            return RelayedTransport(self._server, client)
+        if self._server.member_http is None:
+            raise ProxyHeaderError("this gateway does not take requests of other gateways yet")
+        return self._server.member_http()
 
 
 class RelayedTransport(MqttTcpProtocol):

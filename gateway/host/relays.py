@@ -24,6 +24,7 @@ import structlog
 from gateway.host.close_reasons import RELAYED
 from gateway.host.connection import Transport, public_bearer
 from gateway.host.handshake import follows_reference
+from gateway.host.home_calls import HomeCalls
 from gateway.host.homes import HomeElsewhere, Homes
 from gateway.host.host_server import HostServer
 from gateway.host.relay import EPOCH, MOVED, Relay, open_relay
@@ -54,6 +55,8 @@ class Relays:
         self._server, self._homes, self._tls, self._redirects = server, homes, tls, redirects
         self._open: set[Relay] = set()
         self._tries: dict[asyncio.Timeout, HomeElsewhere] = {}
+        self.calls = HomeCalls(homes, tls, server.limits.connect_timeout_s, server.counts)
+        """Requests to other gateways, for clients that are not relayed."""
 
     def __len__(self) -> int:
         return len(self._open)
@@ -103,6 +106,7 @@ class Relays:
         for scope, where in self._tries.items():
             if where.shard == shard and not self._homes.is_owner(where) and not scope.expired():
                 scope.reschedule(0.0)
+        self.calls.owner_changed(shard)
 
     def _redirect(self, transport: Transport, connect: Connect, client: str) -> Refusal | None:
         if not self._redirects or not follows_reference(connect):

@@ -22,13 +22,15 @@ def is_stream(path: str) -> bool:
 
 
 class HttpConnection(web.RequestHandler):
-    """One connection; one above the limit is closed without an answer."""
+    """One connection; one above the limit is closed without an answer. `is_member`: another gateway's, whose requests
+    are of clients that are connected there (:mod:`gateway.host.home_calls`)."""
 
-    __slots__ = ("_hosts", "is_ended", "request")
+    __slots__ = ("_hosts", "is_ended", "is_member", "request")
 
-    def __init__(self, hosts: HostServer, server: web.Server, **options: Any) -> None:
+    def __init__(self, hosts: HostServer, server: web.Server, *, is_member: bool = False, **options: Any) -> None:
         super().__init__(server, loop=asyncio.get_running_loop(), **options)
         self._hosts = hosts
+        self.is_member = is_member
         self.request: web.BaseRequest | None = None  # the one begun last
         self.is_ended = False
 

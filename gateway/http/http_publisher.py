@@ -1,6 +1,8 @@
 """Publishing for HTTP clients: answers once Kafka has stored the message (Q1); a message with a key is stored once."""
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from gateway.host.host_server import HostServer
@@ -9,7 +11,6 @@ from gateway.http.posted_message import Posted
 from gateway.http.problems import Problem, bad_request, refusal
 from gateway.shard.keyed import fingerprint
 from gateway.shard.messages import Delivery, Message
-from gateway.shard.shard_home import ShardHome
 from mqtt.codes import ReasonCode
 from schemas.identity import derived_message_id, new_message_id
 from schemas.settings import HttpSettings
@@ -32,16 +33,14 @@ class _AnswerLink:
 
     writable = False
 
-    def __init__(self, home: ShardHome, message_id: str, content: bytes | None) -> None:
+    def __init__(self, stored: Callable[[], None] | None) -> None:
         self.answered: asyncio.Future[ReasonCode] = asyncio.get_running_loop().create_future()
-        self._home = home
-        self._message_id = message_id
-        self._content = content
+        self._stored = stored
 
     def answer(self, qos: int, packet_id: int, reason: ReasonCode) -> None:
-        if reason is ReasonCode.SUCCESS and self._content is not None:
+        if reason is ReasonCode.SUCCESS and self._stored is not None:
             # In the same step in which the position on `ingress` passes it, so that one checkpoint has both.
-            self._home.keyed.stored(self._message_id, self._content)
+            self._stored()
         self.answered.set_result(reason)
 
     def deliver(self, message: Message, delivery: Delivery) -> bool:
@@ -55,7 +54,8 @@ class _AnswerLink:
 
 
 class HttpPublisher:
-    """Publishes for all HTTP clients.
+    """Publishes for all HTTP clients. A message with a key needs the client's home; one without a key does not, so any
+    gateway stores it.
 
     The client and the key determine the message's id, permanently. Of several requests with the same key, one stores
     the message. Requests that arrive while it is in flight wait for the same answer. Later ones, also after a restart,
@@ -70,10 +70,11 @@ class HttpPublisher:
 
     async def publish(self, caller: Caller, posted: Posted) -> Stored:
         """Returns once Kafka has stored the message. Raises Problem: the refusal by a rule or a limit; 422 for a key
-        used for another message; 503 if Kafka does not answer in time, and then the message may still be stored."""
+        used for another message; 503 if Kafka does not answer in time, and then the message may still be stored.
+        NotAdmitted for a message with a key, if the client's home is not here."""
         if not posted.key:
             message_id = new_message_id()
-            await self._answered(self._send(caller, posted, message_id, None), posted)
+            await self._answered(self._send(caller, posted, message_id), posted)
             return Stored(message_id, False)
         if not caller.is_known:
             raise bad_request(
@@ -81,7 +82,8 @@ class HttpPublisher:
             )
         message_id = derived_message_id(caller.client, posted.key)
         content = fingerprint(posted.packet.topic.encode(), posted.packet.payload)
-        earlier = self._on_way.get(message_id) or self._home.home_of(caller.client).keyed.find(message_id)
+        keyed = self._home.home_of(caller.client).keyed
+        earlier = self._on_way.get(message_id) or keyed.find(message_id)
         if earlier is not None and earlier[0] != content:
             raise Problem(
                 422, "idempotency_key_reused", "this Idempotency-Key was used for another message: use a new one"
@@ -89,7 +91,7 @@ class HttpPublisher:
         if isinstance(earlier, _OnWay):
             await self._answered(earlier.answer, posted)
         elif earlier is None:
-            answer = self._send(caller, posted, message_id, content)
+            answer = self._send(caller, posted, message_id, partial(keyed.stored, message_id, content))
             if not answer.done():
                 self._on_way[message_id] = _OnWay(content, answer)
                 answer.add_done_callback(lambda _: self._on_way.pop(message_id))
@@ -97,13 +99,12 @@ class HttpPublisher:
         return Stored(message_id, earlier is not None)
 
     def _send(
-        self, caller: Caller, posted: Posted, message_id: str, content: bytes | None
+        self, caller: Caller, posted: Posted, message_id: str, stored: Callable[[], None] | None = None
     ) -> asyncio.Future[ReasonCode]:
         if self._server.in_flight() >= self._server.limits.in_flight_messages:
             raise Problem(503, "too_many_in_flight", "too many messages are in flight to Kafka; nothing was stored")
-        home = self._home.home_of(caller.client)
-        link = _AnswerLink(home, message_id, content)
-        home.publisher(caller.client, link, caller.rules).publish(posted.packet, message_id)
+        link = _AnswerLink(stored)
+        self._home.publisher(caller.client, link, caller.rules).publish(posted.packet, message_id)
         return link.answered
 
     async def _answered(self, answer: asyncio.Future[ReasonCode], posted: Posted) -> None:

@@ -27,6 +27,7 @@ from gateway.shard.rules import ClientRules
 NAME_PATTERN = r"^[A-Za-z0-9._~-]{1,128}$"
 _NAME = re.compile(NAME_PATTERN[:-1])
 ANONYMOUS = "http:anonymous"
+_NAMES_TRIED = 64
 
 
 class Caller(NamedTuple):
@@ -70,9 +71,15 @@ def client_id(name: str, user: str, nameless: str = ANONYMOUS) -> str:
     return f"http:{name}" if name else nameless
 
 
-def new_nameless() -> str:
-    """The client id of a stream whose client has neither name nor user."""
-    return f"http:auto-{uuid4().hex}"
+def new_nameless(is_here: Callable[[str], bool]) -> str:
+    """The client id of a stream whose client has neither name nor user: one whose home is at this gateway, says
+    `is_here`. If none is found soon, this gateway has hardly a shard, and any will do."""
+    name = ""
+    for _ in range(_NAMES_TRIED):
+        name = f"http:auto-{uuid4().hex}"
+        if is_here(name):
+            break
+    return name
 
 
 async def admit(

@@ -14,6 +14,7 @@ from mqtt.codes import ReasonCode
 
 MEDIA_TYPE: Final = "application/problem+json"
 RETRY_AFTER_S: Final = 1
+NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 CHALLENGES: Final = ('Basic realm="waystation", charset="UTF-8"', 'Bearer realm="waystation"')
 
 
@@ -27,15 +28,25 @@ STATUSES: Final = (
 
 class Problem(GatewayError):
     """The request is refused. `reason` is a word for programs, `detail` a sentence for people, `allow` the methods for
-    a 405. With `close` the connection ends and the rest of the request is not read."""
+    a 405; `headers` are further ones. With `close` the connection ends and the rest of the request is not read."""
 
-    def __init__(self, status: int, reason: str, detail: str, *, allow: str = "", close: bool = False) -> None:
+    def __init__(
+        self,
+        status: int,
+        reason: str,
+        detail: str,
+        *,
+        allow: str = "",
+        close: bool = False,
+        headers: Mapping[str, str] = NO_HEADERS,
+    ) -> None:
         super().__init__(detail)
         self.status = status
         self.reason = reason
         self.detail = detail
         self.allow = allow
         self.close = close
+        self.headers = headers
 
 
 def bad_request(reason: str, detail: str) -> Problem:
@@ -51,6 +62,7 @@ _REFUSALS: Final[Mapping[ReasonCode, tuple[int, str]]] = MappingProxyType(
         ReasonCode.NOT_AUTHORIZED: (403, "this client is not allowed to do that"),
         ReasonCode.SERVER_UNAVAILABLE: (503, "the gateway cannot accept this now; try again later"),
         ReasonCode.SERVER_BUSY: (503, "the gateway is busy; try again later"),
+        ReasonCode.USE_ANOTHER_SERVER: (503, "another gateway has this client's session, or will soon; try again"),
         ReasonCode.SERVER_SHUTTING_DOWN: (503, "the gateway is being stopped; try again later"),
         ReasonCode.BANNED: (403, "this client is banned"),
         ReasonCode.BAD_AUTHENTICATION_METHOD: (401, "this authentication method is not supported"),
@@ -102,6 +114,7 @@ def problem_response(problem: Problem) -> web.Response:
         response.headers["Retry-After"] = str(RETRY_AFTER_S)
     if problem.allow:
         response.headers["Allow"] = problem.allow
+    response.headers.update(problem.headers)
     if problem.close:
         response.force_close()
     return response

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import cast
 
 import msgspec
@@ -10,17 +11,20 @@ from aiohttp import HttpVersion10, HttpVersion11, web
 from aiohttp.typedefs import Handler
 
 from gateway.access.enrolment import Enrolment
-from gateway.errors import ProxyHeaderError
+from gateway.errors import NotAdmitted, ProxyHeaderError
 from gateway.feeds.service import FeedService
 from gateway.host.host_server import HostServer
 from gateway.host.proxies import TrustedProxies
 from gateway.host.tls import ServerTls, common_name, handshake_of
 from gateway.http.body import read_body, read_json_body
-from gateway.http.bundles_handler import CERTIFICATES_BYTES, RECEIPTS_BYTES, WAITING_BYTES, BundlesHandler, Mesh
+from gateway.http.bundle_routes import BundleRoutes
+from gateway.http.bundles_elsewhere import BundlesElsewhere
+from gateway.http.bundles_handler import BundlesHandler, Mesh
 from gateway.http.connect_handler import ConnectHandler
 from gateway.http.connection import STREAM, HttpConnection, begun
 from gateway.http.enrolment_handler import EnrolmentHandler
 from gateway.http.feeds_handler import FeedsHandler
+from gateway.http.forwarding import Forwarding, forwarded_origin, is_from_member
 from gateway.http.http_publisher import HttpPublisher
 from gateway.http.identity import ANONYMOUS, Caller, Origin, admit, client_name, new_nameless, one_header
 from gateway.http.message_presence_handler import (
@@ -32,28 +36,22 @@ from gateway.http.message_presence_handler import (
 )
 from gateway.http.openapi import openapi
 from gateway.http.posted_message import posted
-from gateway.http.problems import Problem, bad_request, problem_response
+from gateway.http.problems import Problem, bad_request, problem_response, refusal
 from gateway.http.responses import json_response
 from gateway.http.streams import Acknowledgement, Streams, event_id, stream_request
 from gateway.http.target import query_of, raw_tail
 from gateway.members.access_point import AccessPoint
 from schemas.enrolment import ENROLMENTS_PATH, RENEWAL_PATH, EnrolmentAnswer
 from schemas.enrolment import REQUEST_BYTES_MAX as ENROLMENT_BYTES
-from schemas.mesh_api import (
-    BUNDLES_PATH,
-    CERTIFICATES_PATH,
-    MESH_PATH,
-    QUERY_PATH,
-    RECEIPTS_PATH,
-    REPORTS_PATH,
-    WAITING_PATH,
-)
+from schemas.mesh_api import QUERY_PATH, REPORTS_PATH
 from schemas.settings import GatewaySettings
 
 _OPENAPI = "/openapi.json"
 _CONNECT = "/v1/connect"
 _MESSAGE_PRESENCE = "/v1/message-presence/{id:(?s:.*)}"
 _LINGER_S = 1.0
+_MEMBERS_FIELDS = 8
+"""How many header fields a gateway may add to those of a client."""
 _STOP_TIMEOUT_S = 2.0
 _ACKNOWLEDGEMENT_BYTES = 1024
 
@@ -76,6 +74,8 @@ class HttpServer:
         self._gateway = settings
         self._settings = settings.http
         self._streams = Streams(hosts, settings.http)
+        self._forwarding = Forwarding(hosts, settings.http)
+        hosts.member_http = partial(self._connection, is_member=True)
         self._publisher = HttpPublisher(hosts, settings.http)
         self._presence_handler = MessagePresenceHandler(
             hosts.home.message_presence,
@@ -83,7 +83,9 @@ class HttpServer:
             settings.http.kafka_timeout_s,
             None if mesh is None else mesh.platform,
         )
-        self._bundles_handler = BundlesHandler(mesh, settings.mesh, hosts.now)
+        handler = BundlesHandler(mesh, settings.mesh, hosts.now)
+        elsewhere = BundlesElsewhere(handler, self._forwarding, hosts, settings.mesh)
+        bundles = BundleRoutes(handler, elsewhere, self._caller, self._origin, settings.http.read_timeout_s)
         self._connect_handler = ConnectHandler(access_point, settings.limits.client_id_bytes)
         self._enrolment_handler = EnrolmentHandler(enrolment, settings.enrolment, asyncio.get_running_loop().time)
         self._feeds_handler = FeedsHandler(feeds, hosts, settings.http, self._caller, self._cross_origin)
@@ -99,11 +101,7 @@ class HttpServer:
                 web.post("/v1/messages/{destination:(?s:.*)}", self._publish),
                 web.get(STREAM, self._stream, allow_head=False),
                 web.post("/v1/stream/ack", self._acknowledge),
-                web.post(BUNDLES_PATH, self._take_bundles),
-                web.post(WAITING_PATH, self._give_waiting_bundles),
-                web.post(RECEIPTS_PATH, self._take_receipts),
-                web.get(MESH_PATH, self._mesh_state, allow_head=False),
-                web.post(CERTIFICATES_PATH, self._exchange_certificates),
+                *bundles.routes(),
                 web.post(REPORTS_PATH, self._tell_of_messages),
                 web.post(QUERY_PATH, self._ask_of_messages),
                 web.get(_MESSAGE_PRESENCE, self._ask_message_presence, allow_head=False),
@@ -128,27 +126,27 @@ class HttpServer:
     async def _listen(self, host: str, port: int | str, tls: ServerTls | None) -> int | None:
         if isinstance(port, str):
             return None
-        settings = self._settings
-
-        def connection() -> HttpConnection:
-            return HttpConnection(
-                self._hosts,
-                self._server,
-                keepalive_timeout=settings.read_timeout_s,
-                lingering_time=_LINGER_S,
-                max_line_size=settings.header_bytes,
-                max_field_size=settings.header_bytes,
-                max_headers=settings.header_fields,
-                auto_decompress=False,
-                access_log=None,
-            )
-
         context, timeout_s = handshake_of(tls)
         listener = await asyncio.get_running_loop().create_server(
-            connection, host, port, backlog=1024, ssl=context, ssl_handshake_timeout=timeout_s
+            self._connection, host, port, backlog=1024, ssl=context, ssl_handshake_timeout=timeout_s
         )
         self._listeners.append(listener)
         return int(listener.sockets[0].getsockname()[1])
+
+    def _connection(self, *, is_member: bool = False) -> HttpConnection:
+        settings = self._settings
+        return HttpConnection(
+            self._hosts,
+            self._server,
+            is_member=is_member,
+            keepalive_timeout=settings.read_timeout_s,
+            lingering_time=_LINGER_S,
+            max_line_size=settings.header_bytes,
+            max_field_size=settings.header_bytes,
+            max_headers=settings.header_fields + (_MEMBERS_FIELDS if is_member else 0),
+            auto_decompress=False,
+            access_log=None,
+        )
 
     async def stop(self) -> None:
         """Accepts no more connections, ends streams with a last event, and lets running requests finish."""
@@ -156,9 +154,12 @@ class HttpServer:
         for listener in self._listeners:
             listener.close()
         self._streams.stop()
+        self._forwarding.stop()
         self._feeds_handler.stop()
         self._server.pre_shutdown()
         await self._server.shutdown(_STOP_TIMEOUT_S)
+        if self._hosts.relays is not None:
+            await self._hosts.relays.calls.stop()
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         headers: dict[str, str] = {}
@@ -167,6 +168,8 @@ class HttpServer:
             response = await self._answer(cast(web.Request, request))
         except Problem as problem:
             response = problem_response(problem)
+        except NotAdmitted as error:  # the client's home has just left, and nobody else is known to have it
+            response = problem_response(refusal(error.reason))
         except ConnectionError:
             raise
         except Exception:
@@ -182,6 +185,8 @@ class HttpServer:
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         if request.version not in (HttpVersion10, HttpVersion11):
             raise Problem(505, "http_version", "only HTTP/1.1 and 1.0 are supported", close=True)
+        if is_from_member(request) and (own := self._hosts.member_requests.get((request.method, request.path))):
+            return cast(web.StreamResponse, await own(request))
         handler = await self._handler(request)
         if self._is_stopping:
             raise Problem(503, "server_shutting_down", "the gateway is being stopped; try again later", close=True)
@@ -219,9 +224,12 @@ class HttpServer:
         message = posted(raw_tail(request), query_of(request), request.headers)
         if "Content-Encoding" in request.headers:
             raise Problem(415, "content_encoding", "Content-Encoding is not supported: the body is delivered as it is")
-        message.packet.payload = await read_body(
-            request, self._hosts.limits.packet_bytes, self._settings.read_timeout_s
-        )
+        body = await read_body(request, self._hosts.limits.packet_bytes, self._settings.read_timeout_s)
+        message.packet.payload = body
+        if message.key and caller.is_known:
+            answered = await self._forwarding.answer(request, self._origin(request), caller.client, body)
+            if answered is not None:
+                return answered
         stored = await self._publisher.publish(caller, message)
         response = json_response({"id": stored.message_id}, status=202)
         if stored.replayed:
@@ -254,39 +262,6 @@ class HttpServer:
         body = await read_json_body(request, QUERY_BYTES, self._settings.read_timeout_s)
         return json_response(await self._presence_handler.ask_many(caller, body))
 
-    async def _take_bundles(self, request: web.Request) -> web.Response:
-        caller, handler = await self._caller(request), self._bundles_handler
-        query_of(request).done(())
-        with handler.bringing(caller):
-            body = await read_json_body(request, handler.body_bytes, self._settings.read_timeout_s)
-            return json_response(await handler.take(caller, body))
-
-    async def _give_waiting_bundles(self, request: web.Request) -> web.Response:
-        caller, handler = await self._caller(request), self._bundles_handler
-        query_of(request).done(())
-        with handler.asking(caller):
-            body = await read_json_body(request, WAITING_BYTES, self._settings.read_timeout_s)
-            return json_response(await handler.give_waiting(caller, body))
-
-    async def _take_receipts(self, request: web.Request) -> web.Response:
-        caller, handler = await self._caller(request), self._bundles_handler
-        query_of(request).done(())
-        with handler.bringing(caller):
-            body = await read_json_body(request, RECEIPTS_BYTES, self._settings.read_timeout_s)
-            return json_response(await handler.take_receipts(caller, body))
-
-    async def _mesh_state(self, request: web.Request) -> web.Response:
-        await self._caller(request)
-        query_of(request).done(())
-        return json_response(self._bundles_handler.state())
-
-    async def _exchange_certificates(self, request: web.Request) -> web.Response:
-        caller, handler = await self._caller(request), self._bundles_handler
-        query_of(request).done(())
-        with handler.bringing(caller):
-            body = await read_json_body(request, CERTIFICATES_BYTES, self._settings.read_timeout_s)
-            return json_response(await handler.exchange_certificates(body))
-
     async def _connect(self, request: web.Request) -> web.Response:
         self._connect_handler.check_enabled()
         await self._caller(request)
@@ -315,9 +290,12 @@ class HttpServer:
         name = query.take("client")
         if name is not None and "X-Client-Id" in request.headers:
             raise bad_request("repeated_parameter", "client and X-Client-Id mean the same: send only one of them")
-        caller = await self._caller(request, name, new_nameless())
+        caller = await self._caller(request, name, new_nameless(self._hosts.home.has_shard_of))
         asked = stream_request(query, one_header(request.headers, "Last-Event-ID"))
-        return await self._streams.serve(request, caller, asked, self._cross_origin(request))
+        headers = self._cross_origin(request)
+        self._streams.check(caller, asked, self._forwarding.streams)
+        forwarded = await self._forwarding.stream(request, self._origin(request), caller.client, headers)
+        return forwarded or await self._streams.serve(request, caller, asked, headers)
 
     async def _acknowledge(self, request: web.Request) -> web.Response:
         caller = await self._caller(request)
@@ -329,6 +307,9 @@ class HttpServer:
             raise bad_request("malformed_body", 'the body is not {"last_event_id": "…"}') from error
         if not caller.is_known:
             raise Problem(404, "no_stream", "a stream without a client name needs no acknowledgements")
+        answered = await self._forwarding.answer(request, self._origin(request), caller.client, body)
+        if answered is not None:
+            return answered
         self._streams.acknowledge(caller.client, last)
         return web.Response(status=204)
 
@@ -348,6 +329,8 @@ class HttpServer:
         """Raises Problem 400 if a trusted proxy names no client, ConnectionError if the connection has ended."""
         if request.transport is None:
             raise ConnectionResetError
+        if is_from_member(request):
+            return forwarded_origin(request.headers)
         host, port = request.transport.get_extra_info("peername")[:2]
         try:
             peer = self._proxies.peer(host, port, request.headers.getall("X-Forwarded-For", []))

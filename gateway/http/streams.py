@@ -108,6 +108,15 @@ class Streams:
         self._links: set[StreamLink] = set()
         self._windows: WeakKeyDictionary[Session, StreamWindow] = WeakKeyDictionary()
 
+    def check(self, caller: Caller, asked: StreamRequest, elsewhere: int = 0) -> None:
+        """Raises Problem 403 for a filter that is not allowed, 503 if too many streams are open, with the `elsewhere`
+        that other gateways serve."""
+        for topic_filter in asked.filters:
+            if code := caller.rules.subscribe(topic_filter):
+                raise refusal(code)
+        if len(self._links) + elsewhere >= self._settings.streams:
+            raise Problem(503, "too_many_streams", "too many event streams are open; try again later")
+
     async def serve(
         self, request: web.BaseRequest, caller: Caller, asked: StreamRequest, headers: dict[str, str]
     ) -> web.StreamResponse:
@@ -116,11 +125,7 @@ class Streams:
 
         Raises Problem before that: 403, 429, 503.
         """
-        for topic_filter in asked.filters:
-            if code := caller.rules.subscribe(topic_filter):
-                raise refusal(code)
-        if len(self._links) >= self._settings.streams:
-            raise Problem(503, "too_many_streams", "too many event streams are open; try again later")
+        self.check(caller, asked)
         acknowledges = not caller.is_known if asked.acknowledges is None else asked.acknowledges
         limits, settings = self._server.limits, self._settings
         link = StreamLink(self._server, limits.write_buffer_bytes, settings.stream_window, acknowledges)

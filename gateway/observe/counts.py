@@ -138,6 +138,17 @@ _PLAIN = {
     "relays_refused": _Plain(
         "waystation_homes_not_found", "Clients refused because no gateway had their shard in time, or none answered"
     ),
+    "home_calls": _Plain(
+        "waystation_home_requests",
+        "HTTP requests sent to the gateway that has the client's home, repeated ones included",
+    ),
+    "home_calls_failed": _Plain(
+        "waystation_home_requests_failed", "The same that got no answer; most are sent again, to the next owner too"
+    ),
+    "home_calls_refused": _Plain(
+        "waystation_home_requests_unanswered",
+        "HTTP requests answered with 503, because no gateway with the client's home answered in time",
+    ),
     "redirects": _Plain("waystation_redirects", "Clients that were sent to another gateway by a Server Reference"),
     "heartbeats_refused": _Plain("waystation_heartbeats_refused", "Heartbeats of this gateway that Kafka refused"),
     "member_records_skipped": _Plain(

@@ -53,7 +53,7 @@ class Observer:
         self._exposition = Exposition()
         self._publishing: asyncio.Task[None] | None = None
         self.access = AdminAccess(settings.admin_token_file, node.counts)
-        admin = AdminApi(self.access, home, lambda: not readiness.phase)
+        admin = AdminApi(self.access, home, sources.hosts, lambda: not readiness.phase)
         self._silent: set[asyncio.BaseProtocol | None] = set()
         self._app = app = web.Application(middlewares=[self._once, admin.guard], client_max_size=1024)
         app.add_routes(

@@ -32,6 +32,7 @@ from gateway.shard.share_messages import ShareMessage, encode
 from gateway.shard.spool import SpoolSize
 from mqtt.codes import ReasonCode
 from schemas.identity import shard_of
+from schemas.origin import HTTP_FLAG
 
 _HOUSEKEEPING_S = 1.0
 _ENDS_EVERY_S = 10.0
@@ -53,7 +54,7 @@ class Home:
         self._stored_to: dict[int, int] = {}
         self._earlier = earlier
         self._ingress = IngressReader(node.bus, node.topics.ingress, node.settings.kafka.ingress_partitions)
-        self._bundles = InboundPosition(node.publishes)
+        self._visiting = InboundPosition(node.publishes)
         self._presence = PresenceReporter(node)
         self._consumers: dict[int, EgressConsumer] = {}
         self._on_way: Counter[int] = Counter()
@@ -131,6 +132,7 @@ class Home:
             while self._on_way[number]:  # what it has said must precede what the next home says
                 await durable(home.writer.barrier)
         finally:
+            self._node.unspooled.note(number, 0, 0)
             if self.shards.pop(number, None) is not None:
                 home.spool.close()
 
@@ -147,6 +149,7 @@ class Home:
         if home is not None:
             await self._node.bus.unassign([(self._node.topics.egress, number)])
             await home.abandoned()
+            self._node.unspooled.note(number, 0, 0)
             home.spool.close()
 
     async def stop(self) -> None:
@@ -225,12 +228,15 @@ class Home:
         return self.sessions + arriving < self._node.settings.gateway.limits.sessions
 
     def publisher(self, client: str, link: Link, rules: ClientRules) -> Publisher:
-        """See :meth:`ShardHome.publisher`."""
-        return self.home_of(client).publisher(client, link, rules)
+        """See :meth:`ShardHome.publisher`. Without the client's shard too: nothing of such a publish is its home's."""
+        home = self._find(client)
+        if home is not None:
+            return home.publisher(client, link, rules)
+        return Publisher(self._node, self._visiting, set(), client, None, link, rules, flags=HTTP_FLAG)
 
     def bundle_publisher(self, originator: str, link: Link, rules: ClientRules) -> Publisher:
         """Publishes what an originator's bundles bring, whoever has its shard; `link` is answered."""
-        return Publisher(self._node, self._bundles, set(), originator, None, link, rules)
+        return Publisher(self._node, self._visiting, set(), originator, None, link, rules)
 
     def rules_changed(self) -> None:
         """See :meth:`ShardHome.rules_changed`."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway.errors import NotAdmitted
+from gateway.errors import NotAdmitted, SpoolError
 from gateway.shard.arrivals import Arrival
 from gateway.shard.messages import GROUP_MARK
 from schemas.identity import shard_of
@@ -334,5 +334,29 @@ def test_who_gives_up_subscribing_is_no_member(tmp_path: Path) -> None:
         harness.gateways[0].bus.release()
         await turn(1)
         assert not list(harness.gateways[0].home.shards[0].shares.groups)
+
+    run(scenario())
+
+
+def test_what_a_shard_could_not_spool_counts_no_more_once_it_has_moved(tmp_path: Path) -> None:
+    """Else the shards that stay would stop reading, as long as the process lives."""
+
+    async def scenario() -> None:
+        harness = await TwoGateways(tmp_path).start()
+        one = harness.gateways[0]
+        client = next(name for name in (f"away{n}" for n in range(9)) if shard_of(name, SHARDS) == 0)
+        receiver = await harness.client(client)
+        await receiver.subscribe("a/x")
+        await turn(LEAD_S + 5)
+        receiver.lose()
+        one.spools.fill_disk()
+        sender = await harness.client("sender0")
+        for _ in range(50):
+            sender.publish("a/x", b"." * 2000, 1)
+        await turn(20)
+        assert one.node.unspooled.reaches(1, 1)
+        with contextlib.suppress(SpoolError):
+            await one.hand_over(0)
+        assert not one.node.unspooled.reaches(1, 1)
 
     run(scenario())
