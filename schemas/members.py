@@ -26,6 +26,9 @@ LARGEST_HEARTBEAT: Final = 8_192
 LONGEST_NAME: Final = 255
 """The longest name of a gateway, in characters."""
 
+MOST_WARM: Final = 512
+"""Shards that a heartbeat names as warm: with all else it stays below LARGEST_HEARTBEAT."""
+
 _MOST = (1 << 63) - 1
 
 Count = Annotated[int, Meta(ge=0, le=_MOST)]
@@ -56,6 +59,9 @@ class Heartbeat(Event, frozen=True, kw_only=True):
     one. (`boot`, `seq`) orders the records of a name. `reads` is the lowest version `v` of records on this topic that
     the gateway reads. `addresses` are those advertised to clients, by bearer; empty before the gateway serves. `zone`
     is the setting of that name. `at_us` is the gateway's own clock, for people: nothing is decided by it.
+
+    `warm` are shards whose state the gateway keeps as a standby, and could take over quickly (Q7, Q9). `links` is where
+    other gateways make their links to it (Q6); None if it takes none.
     """
 
     boot: Count
@@ -68,6 +74,8 @@ class Heartbeat(Event, frozen=True, kw_only=True):
         msgspec.field(default_factory=dict)
     )
     load: GatewayLoad = GatewayLoad()
+    warm: Annotated[list[Count], Meta(max_length=MOST_WARM)] = msgspec.field(default_factory=list)
+    links: GatewayAddress | None = None
 
 
 def decode_heartbeat(key: bytes | None, value: bytes) -> tuple[str, Heartbeat]:
