@@ -143,7 +143,7 @@ class KafkaPartitionReader:
         found: dict[tuple[str, int], Read] = {}
         for partition, token in self._tokens.items():
             of_partition = records.get(partition, [])
-            _, end = consumer.get_watermark_offsets(TopicPartition(*partition), cached=True) or (-1, -1)
+            _, end = consumer.get_watermark_offsets(TopicPartition(*partition), cached=True)
             if of_partition:
                 end = max(end, of_partition[-1].offset() + 1)
             if of_partition or (end >= 0 and end != self._ends.get(partition)):
