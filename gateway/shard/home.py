@@ -25,6 +25,7 @@ from gateway.shard.record_batches import RecordBatches
 from gateway.shard.recovery import Recovery
 from gateway.shard.rules import ClientRules
 from gateway.shard.session import Session
+from gateway.shard.session_values import SessionValues
 from gateway.shard.shard import Shard
 from gateway.shard.shard_home import Attached, ShardHome
 from gateway.shard.shard_spool import ShardSpool, SpoolThread
@@ -89,10 +90,11 @@ class Home:
         self._spawn(self._checkpoints())
         self._spawn(self._housekeeping())
 
-    async def start_shard(self, number: int, file: SpoolThread) -> None:
-        """Takes up a shard that no other home has, while others run; `file` is its spool. Raises BusError."""
+    async def start_shard(self, number: int, file: SpoolThread, warm: SessionValues | None = None) -> None:
+        """Takes up a shard that no other home has, while others run; `file` is its spool, and `warm` what a standby has
+        released. Raises BusError."""
         home = self._home(number, file)
-        start = await Recovery(self._node, {number: home}).shards()
+        start = await Recovery(self._node, {number: home}, warm=None if warm is None else {number: warm}).shards()
         self.shards[number] = home
         await self._begin(start, home)
 
