@@ -7,6 +7,7 @@ WaystationError
     ├── FeedConflict          what is asked of a feed contradicts its state; `reason` is a word for programs
     ├── FeedLimitReached      as many subscribers or administrative messages as allowed are known
     ├── NotAdmitted           a client is refused: send it `reason`
+    ├── LinkProtocolError     the other side of a link sends what no gateway would: close it
     └── ProxyHeaderError      a proxy sent a missing or wrong header about its client: close the connection
 """
 
@@ -44,6 +45,10 @@ class NotAdmitted(GatewayError):
     def __init__(self, reason: ReasonCode, detail: str) -> None:
         super().__init__(detail)
         self.reason = reason
+
+
+class LinkProtocolError(GatewayError):
+    """The other side of a link between gateways sends what no gateway would."""
 
 
 class ProxyHeaderError(GatewayError):

@@ -8,7 +8,7 @@ from msgspec import Meta
 from schemas.errors import SettingsError
 from schemas.leases import MOST_STANDBYS
 from schemas.members import BEARERS, GatewayAddress
-from schemas.sections import Natural, Seconds, Section
+from schemas.sections import ListenerPort, Natural, Seconds, Section
 
 Strategy = Literal["connections", "cpu", "memory"]
 
@@ -29,15 +29,26 @@ HostName = Annotated[
 Zone = Annotated[str, Meta(max_length=64, description="text, at most 64 characters")]
 
 
+class LinkSettings(Section, frozen=True, kw_only=True):
+    """The listener for links of other gateways (Q6); `advertise`: where they reach it, if that is elsewhere."""
+
+    host: HostName
+    port: ListenerPort
+    advertise: HostPort
+
+
 class GatewayClusterSettings(Section, frozen=True, kw_only=True):
-    """`enabled`: the gateways of the site share its shards (G14); `standbys`: how many keep each shard warm (Q6)."""
+    """`enabled`: the gateways of the site share its shards (G14); `standbys`: how many keep each shard warm (Q6);
+    `standby_session_bytes`: of memory for the session records of all shards that this gateway keeps warm."""
 
     enabled: bool
     standbys: Annotated[int, Meta(ge=0, le=MOST_STANDBYS)]
+    standby_session_bytes: Natural
     zone: Zone
     heartbeat_s: Seconds
     timeout_s: Seconds
     members: Annotated[int, Meta(ge=1, le=1000)]
+    links: LinkSettings
 
 
 class AccessPointSettings(Section, frozen=True, kw_only=True):
@@ -61,13 +72,17 @@ class AdvertiseSettings(Section, frozen=True, kw_only=True):
 
     def address(self, bearer: str) -> GatewayAddress | None:
         """The address set for a bearer, None if none is. Raises ValueError for a port of 0 or above 65535."""
-        text: str = getattr(self, bearer)
-        if not text:
-            return None
-        host, _, port = text.rpartition(":")
-        if not 1 <= int(port) <= 65535:
-            raise ValueError(f"{port} is not a port")
-        return GatewayAddress(host.strip("[]"), int(port))
+        return address_of(getattr(self, bearer))
+
+
+def address_of(text: str) -> GatewayAddress | None:
+    """The address in a :data:`HostPort`, None if it is empty. Raises ValueError for a port of 0 or above 65535."""
+    if not text:
+        return None
+    host, _, port = text.rpartition(":")
+    if not 1 <= int(port) <= 65535:
+        raise ValueError(f"{port} is not a port")
+    return GatewayAddress(host.strip("[]"), int(port))
 
 
 def check_members(cluster: GatewayClusterSettings, advertise: AdvertiseSettings) -> None:
@@ -78,11 +93,9 @@ def check_members(cluster: GatewayClusterSettings, advertise: AdvertiseSettings)
             f"gateway off the list; allowed: at least three times gateway.cluster.heartbeat_s = "
             f"{3 * cluster.heartbeat_s:g}"
         )
-    for bearer in BEARERS:
+    texts = {f"gateway.advertise.{bearer}": getattr(advertise, bearer) for bearer in BEARERS}
+    for key, text in {**texts, "gateway.cluster.links.advertise": cluster.links.advertise}.items():
         try:
-            advertise.address(bearer)
+            address_of(text)
         except ValueError as error:
-            raise SettingsError(
-                f"gateway.advertise.{bearer} = {getattr(advertise, bearer)!r}: {error}; a port is a number from 1 to "
-                "65535"
-            ) from error
+            raise SettingsError(f"{key} = {text!r}: {error}; a port is a number from 1 to 65535") from error

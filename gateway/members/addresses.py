@@ -4,6 +4,7 @@ Pure: what the machine is called comes in."""
 from collections.abc import Mapping
 from ipaddress import ip_address
 
+from schemas.member_settings import address_of
 from schemas.members import BEARERS, GatewayAddress
 from schemas.settings import GatewaySettings
 
@@ -29,6 +30,15 @@ def advertised(settings: GatewaySettings, ports: Mapping[str, int], machine: str
         elif port is not None and not (bearer == "mqtt" and settings.proxy_protocol):
             found[bearer] = GatewayAddress(host, port)
     return found
+
+
+def links_address(settings: GatewaySettings, port: int | None, machine: str) -> GatewayAddress | None:
+    """Where other gateways make their links to this one, at the port of its listener; None if there is none."""
+    links = settings.cluster.links
+    if port is None:
+        return None
+    host = links.host or settings.host
+    return address_of(links.advertise) or GatewayAddress(machine if _is_wildcard(host) else host, port)
 
 
 def _is_wildcard(host: str) -> bool:
