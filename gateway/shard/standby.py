@@ -30,7 +30,7 @@ from gateway.shard.shard_spool import SpoolThread
 from gateway.shard.spool import Spool
 from schemas.topics import Topics
 
-EVERY_S: Final = 0.4
+EVERY_S: Final = 0.6
 """For how long records are collected, in seconds, besides what the consumer collects."""
 
 AT_ONCE: Final = 1_000

@@ -123,7 +123,7 @@ ONE = Commit([["s"], ["s", "t"]])
 STEPS = st.one_of(
     st.tuples(st.just("commit"), st.integers(0, 1), COMMITS),
     st.tuples(st.just("half"), st.integers(0, 1), COMMITS, st.integers(0, 3)),
-    st.tuples(st.just("wait"), st.sampled_from((0.0, 0.1, 0.39, 0.41, 3.0))),
+    st.tuples(st.just("wait"), st.sampled_from((0.0, 0.1, 0.59, 0.61, 3.0))),
     st.tuples(st.just("turns"), st.integers(1, 12)),
     st.tuples(st.sampled_from(("follow", "unfollow", "release", "full", "compact")), st.integers(0, 1)),
     st.tuples(st.just("kill")),
