@@ -26,6 +26,7 @@ from confluent_kafka import (
 from gateway.end_offsets import EndOffsets
 from gateway.errors import BusError
 from gateway.kafka_stats import STATISTICS_MS, KafkaStats
+from gateway.partition_reader import KafkaPartitionReader, OnRead, PartitionReader
 from gateway.record import Record
 from gateway.topic_follower import TopicFollower
 from schemas.envelope import Headers
@@ -86,6 +87,11 @@ class Bus(Protocol):
         records."""
         ...
 
+    def reader(self, on_read: OnRead) -> PartitionReader:
+        """A further consumer, for partitions that come and go, until it is stopped or the bus ends. It waits for
+        `on_read`, and nobody waits for it."""
+        ...
+
 
 class KafkaBus:
     """The bus over confluent-kafka. `in_flight` counts records sent to the broker and not yet acknowledged."""
@@ -121,7 +127,7 @@ class KafkaBus:
         self._ahead = threading.Semaphore(_BATCHES_AHEAD)
         self._applying: set[asyncio.Future[None]] = set()
         self._thread: threading.Thread | None = None
-        self._followers: list[TopicFollower] = []
+        self._followers: list[TopicFollower | KafkaPartitionReader] = []
         self._ends = EndOffsets(self._common, loop)
         self._timer: asyncio.TimerHandle | None = None
         self._closing = False
@@ -269,6 +275,11 @@ class KafkaBus:
         follower = TopicFollower(self._common, self._loop, on_records, self._on_fatal)
         self._followers.append(follower)
         follower.start(positions)
+
+    def reader(self, on_read: OnRead) -> PartitionReader:
+        reader = KafkaPartitionReader(self._common, self._loop, on_read, self._on_fatal)
+        self._followers.append(reader)
+        return reader
 
     async def _command(self, action: Callable[[Consumer], Any]) -> Any:
         answer: Future[Any] = Future()

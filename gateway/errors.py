@@ -9,6 +9,7 @@ WaystationError
     ├── FeedLimitReached      as many subscribers or administrative messages as allowed are known
     ├── NotAdmitted           a client is refused: send it `reason`
     ├── HomeUnreachable       the gateway that has a client's shard does not answer
+    ├── LinkProtocolError     the other side of a link sends what no gateway would: close it
     ├── Outranked             another gateway has fenced a shard in this gateway's epoch, or a higher one
     └── ProxyHeaderError      a proxy sent a missing or wrong header about its client: close the connection
 """
@@ -51,6 +52,10 @@ class NotAdmitted(GatewayError):
     def __init__(self, reason: ReasonCode, detail: str) -> None:
         super().__init__(detail)
         self.reason = reason
+
+
+class LinkProtocolError(GatewayError):
+    """The other side of a link between gateways sends what no gateway would."""
 
 
 class Outranked(GatewayError):

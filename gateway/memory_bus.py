@@ -6,13 +6,14 @@ that; topics can be made to fail; and a bus can crash, which to its broker looks
 
 import asyncio
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError
 
 from gateway.bus import OnDone, OnRecords
+from gateway.partition_reader import OnRead, Read
 from gateway.record import Record
 from schemas.envelope import Headers
 from schemas.topics import LARGEST_RECORD
@@ -109,6 +110,55 @@ class _Follower(NamedTuple):
     on_records: Callable[[list[Record]], None]
 
 
+class MemoryPartitionReader:
+    """See :class:`gateway.partition_reader.PartitionReader`."""
+
+    def __init__(self, on_read: OnRead, schedule: Callable[[], None]) -> None:
+        self._on_read = on_read
+        self._schedule = schedule
+        self._positions: dict[TopicPartition, int] = {}
+        self._tokens: dict[TopicPartition, int] = {}
+        self._ends: dict[TopicPartition, int] = {}
+        self._applying: asyncio.Future[Any] | None = None
+
+    def assign(self, positions: Mapping[TopicPartition, int], token: int) -> None:
+        for topic_partition, offset in positions.items():
+            self._positions[topic_partition], self._tokens[topic_partition] = offset, token
+            self._ends.pop(topic_partition, None)
+        self._schedule()
+
+    def unassign(self, partitions: Iterable[TopicPartition]) -> None:
+        for topic_partition in partitions:
+            self._positions.pop(topic_partition, None)
+
+    async def stop(self, timeout_s: float) -> None:
+        self._positions.clear()
+
+    def turn(self, partitions: Mapping[TopicPartition, list[MemoryRecord]]) -> bool:
+        """Hands over what there is; whether that was anything."""
+        if self._applying is not None:
+            return False
+        found: dict[TopicPartition, Read] = {}
+        for topic_partition, position in self._positions.items():
+            log = partitions.get(topic_partition, [])
+            if position > len(log):
+                position = 0
+            records: list[Record] = [r for r in log[position : position + _BATCH] if not r.is_removed]
+            self._positions[topic_partition] = min(position + _BATCH, len(log))
+            if records or self._ends.get(topic_partition) != len(log):
+                self._ends[topic_partition] = len(log)
+                found[topic_partition] = Read(self._tokens[topic_partition], records, len(log))
+        if found:
+            self._applying = self._on_read(found)
+            if self._applying is not None:
+                self._applying.add_done_callback(self._applied)
+        return bool(found)
+
+    def _applied(self, _: asyncio.Future[Any]) -> None:
+        self._applying = None
+        self._schedule()
+
+
 class MemoryBus:
     """A bus over a MemoryBroker. All work happens through `loop.call_soon`, never during a call of a method.
 
@@ -125,6 +175,7 @@ class MemoryBus:
         self._unacknowledged: defaultdict[TopicPartition, deque[_Sent]] = defaultdict(deque)
         self._positions: dict[TopicPartition, int] = {}
         self._followers: list[_Follower] = []
+        self._readers: list[MemoryPartitionReader] = []
         self._applying: asyncio.Future[None] | None = None
         self._is_scheduled = False
         self._is_dead = False
@@ -164,6 +215,7 @@ class MemoryBus:
         self._unacknowledged.clear()
         self._positions.clear()
         self._followers.clear()
+        self._readers.clear()
 
     def produce(
         self, topic: str, partition: int, key: bytes, value: bytes | None, headers: Headers | None, on_done: OnDone
@@ -228,6 +280,10 @@ class MemoryBus:
         self._followers.append(_Follower(dict(positions), on_records))
         self._schedule()
 
+    def reader(self, on_read: OnRead) -> MemoryPartitionReader:
+        self._readers.append(MemoryPartitionReader(on_read, self._schedule))
+        return self._readers[-1]
+
     def _schedule(self) -> None:
         if not self._is_scheduled and not self._is_dead:
             self._is_scheduled = True
@@ -261,7 +317,8 @@ class MemoryBus:
             self._applying = self._on_records(batch)
             if self._applying is not None:
                 self._applying.add_done_callback(self._applied)
-        has_come = batch or any(records for records, _ in followed)  # there may be more
+        have_read = [reader.turn(self._broker.partitions) for reader in list(self._readers)]
+        has_come = batch or any(have_read) or any(records for records, _ in followed)  # there may be more
         if has_come or any(
             waiting
             for topic_partition, waiting in self._unacknowledged.items()

@@ -30,8 +30,17 @@ HostName = Annotated[
 Zone = Annotated[str, Meta(max_length=64, description="text, at most 64 characters")]
 
 
+class LinkSettings(Section, frozen=True, kw_only=True):
+    """The listener for links of other gateways (Q6); `advertise`: where they reach it, if that is elsewhere."""
+
+    host: HostName
+    port: ListenerPort
+    advertise: HostPort
+
+
 class GatewayClusterSettings(Section, frozen=True, kw_only=True):
-    """`enabled`: the gateways of the site share its shards (G14); `standbys`: how many keep each shard warm (Q6).
+    """`enabled`: the gateways of the site share its shards (G14); `standbys`: how many keep each shard warm (Q6);
+    `standby_session_bytes`: of memory for the session records of all shards that this gateway keeps warm.
 
     `members_…`: of the listener that takes connections of other gateways. `server_reference`: whether clients that say
     that they follow a Server Reference are sent to their home, instead of being relayed there.
@@ -39,6 +48,7 @@ class GatewayClusterSettings(Section, frozen=True, kw_only=True):
 
     enabled: bool
     standbys: Annotated[int, Meta(ge=0, le=MOST_STANDBYS)]
+    standby_session_bytes: Natural
     zone: Zone
     heartbeat_s: Seconds
     timeout_s: Seconds
@@ -50,6 +60,7 @@ class GatewayClusterSettings(Section, frozen=True, kw_only=True):
     members_key: str
     members_ca: str
     server_reference: bool
+    links: LinkSettings
 
     @property
     def members_files(self) -> tuple[str, str, str]:
@@ -103,7 +114,9 @@ def check_members(host: str, cluster: GatewayClusterSettings, advertise: Adverti
             f"{3 * cluster.heartbeat_s:g}"
         )
     addresses = {f"advertise.{each}": getattr(advertise, each) for each in (*BEARERS, CONSOLE)}
-    for key, text in (addresses | {"cluster.advertise_members": cluster.advertise_members}).items():
+    addresses["cluster.advertise_members"] = cluster.advertise_members
+    addresses["cluster.links.advertise"] = cluster.links.advertise
+    for key, text in addresses.items():
         try:
             host_port(text)
         except ValueError as error:

@@ -29,6 +29,9 @@ LARGEST_HEARTBEAT: Final = 8_192
 LONGEST_NAME: Final = 255
 """The longest name of a gateway, in characters."""
 
+MOST_WARM: Final = 512
+"""Shards that a heartbeat names as warm: with all else it stays below LARGEST_HEARTBEAT."""
+
 _MOST = (1 << 63) - 1
 
 Count = Annotated[int, Meta(ge=0, le=_MOST)]
@@ -61,6 +64,9 @@ class Heartbeat(Event, frozen=True, kw_only=True):
     gateway serves. `relay` is where other gateways connect to relay clients to it; left out if they cannot. `zone` is
     the setting of that name. `at_us` is the gateway's own clock, for people: nothing is decided by it. Readers ignore
     fields they do not know.
+
+    `warm` are shards whose state the gateway keeps as a standby, and could take over quickly (Q7, Q9). `links` is where
+    other gateways make their links to it (Q6); None if it takes none.
     """
 
     boot: Count
@@ -74,6 +80,8 @@ class Heartbeat(Event, frozen=True, kw_only=True):
     )
     relay: GatewayAddress | UnsetType = UNSET
     load: GatewayLoad = GatewayLoad()
+    warm: Annotated[list[Count], Meta(max_length=MOST_WARM)] = msgspec.field(default_factory=list)
+    links: GatewayAddress | None = None
 
 
 def decode_heartbeat(key: bytes | None, value: bytes) -> tuple[str, Heartbeat]:

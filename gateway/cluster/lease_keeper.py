@@ -127,6 +127,8 @@ class LeaseKeeper:
             case m.StandbyReady(shard, name):
                 self._shards[shard].ready.add(name)
                 yield from self._move_if_ready(shard, now)
+            case m.StandbyNotReady(shard, name):
+                self._shards[shard].ready.discard(name)
             case m.MoveTo(shard, name):
                 yield from self._plan_move(shard, name, now)
             case m.Drain():

@@ -59,6 +59,13 @@ class StandbyReady(NamedTuple):
     name: str
 
 
+class StandbyNotReady(NamedTuple):
+    """A member is not warm any more: it has fallen behind, follows the shard no longer, or is another process now."""
+
+    shard: int
+    name: str
+
+
 class MoveTo(NamedTuple):
     """An operator, or a gateway that replaces another, wants a shard of one's own at the member `name`."""
 
@@ -93,6 +100,7 @@ LeaseEvent = (
     | Outranked
     | Frozen
     | StandbyReady
+    | StandbyNotReady
     | MoveTo
     | Drain
     | WriteFailed

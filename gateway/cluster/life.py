@@ -51,20 +51,26 @@ class Claimed(NamedTuple):
 
 
 class LinkHeard(NamedTuple):
-    """Something came over the link to a member, or the link was made."""
+    """Something came over the link to a member, or the link was made. `boot`, here and below: of the process to which
+    the link leads; what is known of one process says nothing about another. None: the one that is known."""
 
     name: str
+    boot: int | None = None
 
 
 class LinkEnded(NamedTuple):
     """The link to a member ended or was reset."""
 
     name: str
+    boot: int | None = None
 
 
 class RedialResult(NamedTuple):
+    """`connected`: the process has answered; `refused`: its machine says that nobody listens there."""
+
     name: str
     result: Redialled
+    boot: int | None = None
 
 
 class Passed(NamedTuple):
@@ -117,12 +123,12 @@ class Life:
                 self._heard(event, now)
             case Claimed(claimant):
                 self._claimed(claimant, now)
-            case LinkHeard(name):
-                self._link_heard(name, now)
-            case LinkEnded(name):
-                return self._link_ended(name)
-            case RedialResult(name, result):
-                self._redialled(name, result, now)
+            case LinkHeard(name, boot):
+                self._link_heard(name, boot, now)
+            case LinkEnded(name, boot):
+                return self._link_ended(name, boot)
+            case RedialResult(name, result, boot):
+                self._redialled(name, result, boot, now)
         return []
 
     def verdict(self, of: Claimant, now: float) -> Verdict:
@@ -193,23 +199,25 @@ class Life:
         self._members[claimant.name] = member = _Member(claimant.boot)
         return member
 
-    def _link_heard(self, name: str, now: float) -> None:
+    def _link_heard(self, name: str, boot: int | None, now: float) -> None:
         member = self._members.get(name)
-        if member is not None:
+        if member is not None and boot in (None, member.boot):
             member.link_heard_at, member.refused_at = now, None
 
-    def _link_ended(self, name: str) -> list[Redial]:
+    def _link_ended(self, name: str, boot: int | None) -> list[Redial]:
         member = self._members.get(name)
-        if member is None or member.is_redialling:
+        if member is None or member.is_redialling or boot not in (None, member.boot):
             return []
         member.link_heard_at, member.is_redialling = None, True
         return [Redial(name)]
 
-    def _redialled(self, name: str, result: Redialled, now: float) -> None:
+    def _redialled(self, name: str, result: Redialled, boot: int | None, now: float) -> None:
         member = self._members.get(name)
         if member is None or not member.is_redialling:
             return
         member.is_redialling = False
+        if boot not in (None, member.boot):
+            return
         if result == "connected":
             member.link_heard_at = now
         elif result == "refused":

@@ -46,6 +46,16 @@ def advertised_to_members(settings: GatewaySettings, port: int, machine: str) ->
     return host_port(cluster.advertise_members) or GatewayAddress(own, port)
 
 
+def links_address(settings: GatewaySettings, port: int | None, machine: str) -> GatewayAddress | None:
+    """Where other gateways make their links to this one, at the port of its listener; None if there is none."""
+    links = settings.cluster.links
+    if port is None:
+        return None
+    host = links.host or settings.host
+    own = settings.advertise.host or (machine if _is_wildcard(host) else host)
+    return host_port(links.advertise) or GatewayAddress(own, port)
+
+
 def _is_wildcard(host: str) -> bool:
     """Whether a listener on `host` takes connections to any address of the machine."""
     try:

@@ -6,7 +6,7 @@ says anything. A change of state is written at once in any case; there are few o
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import structlog
@@ -15,14 +15,15 @@ from msgspec import UNSET, UnsetType
 from gateway.bus import Bus
 from schemas.events import encode
 from schemas.member_settings import GatewayClusterSettings
-from schemas.members import GatewayAddress, GatewayLoad, Heartbeat, MemberState
+from schemas.members import MOST_WARM, GatewayAddress, GatewayLoad, Heartbeat, MemberState
 
 log = structlog.get_logger(__name__)
 
 
 class HeartbeatWriter:
     """Owns what this gateway says about itself. Silent until `join`; `boot` is the number of this process, `load`
-    measures it, `clock` gives seconds since the epoch."""
+    measures it, `clock` gives seconds since the epoch; `warm` lists the shards that it could take over quickly, the
+    longest list being MOST_WARM: of more, only so many are told."""
 
     def __init__(
         self,
@@ -34,6 +35,7 @@ class HeartbeatWriter:
         load: Callable[[], GatewayLoad],
         clock: Callable[[], float],
         counts: Counter[str],
+        warm: Callable[[], Sequence[int]] = tuple,
     ) -> None:
         self._bus = bus
         self._topic = topic
@@ -43,6 +45,8 @@ class HeartbeatWriter:
         self._load = load
         self._clock = clock
         self._counts = counts
+        self._warm = warm
+        self._links: GatewayAddress | None = None
         self._loop = asyncio.get_running_loop()
         self._state: MemberState = "joining"
         self._addresses: dict[str, GatewayAddress] = {}
@@ -52,8 +56,9 @@ class HeartbeatWriter:
         self._is_refused = False
         self._timer: asyncio.TimerHandle | None = None
 
-    def join(self) -> None:
-        """The gateway has started and will serve; heartbeats begin."""
+    def join(self, links: GatewayAddress | None = None) -> None:
+        """The gateway has started and will serve; heartbeats begin. `links`: where others make their links to it."""
+        self._links = links
         self._write()
         self._wait()
 
@@ -96,6 +101,8 @@ class HeartbeatWriter:
             addresses=self._addresses,
             relay=self._relay,
             load=self._load(),
+            warm=list(self._warm())[:MOST_WARM],
+            links=self._links,
         )
         self._seq += 1
         self._on_way += 1

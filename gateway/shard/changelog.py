@@ -5,7 +5,7 @@ again from the beginning of the topic.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import structlog
@@ -16,7 +16,6 @@ from gateway.record import Record as BusRecord
 from gateway.shard.spool import Spool
 from gateway.shard.spool_records import Record, batch_of
 from gateway.shard.spool_tables import Leftovers
-from schemas.errors import RecordError
 from schemas.topics import DAY_MS
 
 _TRUSTED_MS = DAY_MS // 2
@@ -53,6 +52,51 @@ class Changelog:
         return await stored
 
 
+class ChangelogApplier:
+    """Brings the file of one shard forward by what is read from its changelog, in its order. Whoever calls it has the
+    file to itself. `malformed` gets each record that was left out, with what is wrong with it.
+
+    A chunk is one transaction, and may end anywhere, also between the records of a commit
+    (:mod:`gateway.shard.spool_records`)."""
+
+    def __init__(self, shard: int, file: Spool, malformed: Callable[[BusRecord, str], None]) -> None:
+        self._shard = shard
+        self._file = file
+        self._malformed = malformed
+        self._chunk: list[BusRecord] = []
+
+    def begin(self, end: int | None, now_ms: int) -> int:
+        """Empties the file if it cannot be trusted; returns the offset from which to read. `end`: of the changelog,
+        None if that is looked at later. Raises SpoolError."""
+        state = self._file.state()
+        is_old = state.marker is not None and now_ms - state.at_ms > _TRUSTED_MS
+        if is_old or (end is not None and state.offset > end):
+            log.info("the spool's file is made again from Kafka", shard=self._shard, too_old=is_old)
+            self._file.wipe()
+        return self._file.state().offset
+
+    def take(self, record: BusRecord) -> None:
+        """The next record; applied with a later one, or by `flush`. Raises SpoolError."""
+        self._chunk.append(record)
+        if len(self._chunk) >= _AT_ONCE:
+            self.flush()
+
+    def flush(self) -> None:
+        """Applies what was taken. Raises SpoolError; then it has applied nothing, and does it the next time."""
+        records = self._chunk
+        if not records:
+            return
+        left_out: list[tuple[BusRecord, str]] = []
+        batch, marker = batch_of(
+            [(r.key() or b"", r.value()) for r in records],
+            lambda index, error: left_out.append((records[index], str(error))),
+        )
+        self._file.commit(batch, marker, records[-1].offset() + 1, records[-1].timestamp()[1])
+        self._chunk = []
+        for record, reason in left_out:
+            self._malformed(record, reason)
+
+
 class CaughtUp(NamedTuple):
     """`leftovers`: what nobody has committed, by shard; `read`: how many records were read; `malformed`: those that
     were left out, each with what is wrong with it."""
@@ -66,38 +110,20 @@ async def catch_up(bus: Bus, topic: str, shards: int, files: Mapping[int, Spool]
     """Brings the files of some of the `shards` up to the changelog's end, before anybody else uses them. Raises
     BusError, SpoolError."""
     ends = await bus.end_offsets(topic, shards)
-    start = {}
-    for shard, file in files.items():
-        state = file.state()
-        is_old = state.marker is not None and now_ms - state.at_ms > _TRUSTED_MS
-        if is_old or state.offset > ends[shard]:
-            log.info("the spool's file is made again from Kafka", shard=shard, too_old=is_old)
-            file.wipe()
-        start[shard] = file.state().offset
-    chunks: dict[int, list[BusRecord]] = {shard: [] for shard in files}
     malformed: list[tuple[BusRecord, str]] = []
+    appliers = {
+        shard: ChangelogApplier(shard, file, lambda record, reason: malformed.append((record, reason)))
+        for shard, file in files.items()
+    }
+    start = {shard: applier.begin(ends[shard], now_ms) for shard, applier in appliers.items()}
     read = 0
-
-    def apply(shard: int) -> None:
-        records, chunks[shard] = chunks[shard], []
-        if not records:
-            return
-
-        def left_out(index: int, error: RecordError) -> None:
-            malformed.append((records[index], str(error)))
-
-        batch, marker = batch_of([(r.key() or b"", r.value()) for r in records], left_out)
-        files[shard].commit(batch, marker, records[-1].offset() + 1, records[-1].timestamp()[1])
 
     def take(record: BusRecord) -> None:
         nonlocal read
         read += 1
-        chunk = chunks[record.partition()]
-        chunk.append(record)
-        if len(chunk) >= _AT_ONCE:
-            apply(record.partition())
+        appliers[record.partition()].take(record)
 
     await bus.read(topic, start, take)
-    for shard in files:
-        apply(shard)
+    for applier in appliers.values():
+        applier.flush()
     return CaughtUp({shard: file.catch_up_end() for shard, file in files.items()}, read, malformed)

@@ -25,6 +25,7 @@ from gateway.shard.record_batches import RecordBatches
 from gateway.shard.recovery import Recovery
 from gateway.shard.rules import ClientRules
 from gateway.shard.session import Session
+from gateway.shard.session_values import SessionValues
 from gateway.shard.shard import Shard
 from gateway.shard.shard_home import Attached, ShardHome
 from gateway.shard.shard_spool import ShardSpool, SpoolThread
@@ -93,15 +94,20 @@ class Home:
         self._spawn(self._housekeeping())
 
     async def start_shards(
-        self, files: Mapping[int, SpoolThread], epochs: Mapping[int, int], is_owned: Callable[[int, int], bool]
+        self,
+        files: Mapping[int, SpoolThread],
+        epochs: Mapping[int, int],
+        is_owned: Callable[[int, int], bool],
+        warm: Mapping[int, SessionValues] | None = None,
     ) -> list[int]:
         """Takes up shards that no other home has any more, while others run; `files` are their spools, `epochs` those
-        in which they are this gateway's. Returns the shards that serve: those of which that is still so, by `is_owned`,
-        once their state is read. Files of others are closed. Raises BusError, Outranked."""
+        in which they are this gateway's, `warm` is what a standby has released. Returns the shards that serve: those of
+        which that is still so, by `is_owned`, once their state is read. Files of others are closed. Raises BusError,
+        Outranked."""
         homes = {number: self._home(number, file, epochs[number]) for number, file in files.items()}
         started: list[int] = []
         try:
-            start = await Recovery(self._node, homes).shards()
+            start = await Recovery(self._node, homes, warm=warm).shards()
             started = [number for number in homes if is_owned(number, epochs[number])]
         finally:
             for number in homes.keys() - set(started):

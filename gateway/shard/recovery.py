@@ -21,6 +21,7 @@ from gateway.shard.node import Node
 from gateway.shard.publishing import will_id
 from gateway.shard.quarantine import quarantine
 from gateway.shard.session import Session, client_of
+from gateway.shard.session_values import SessionValues
 from gateway.shard.shard_home import ShardHome
 from gateway.shard.share_messages import Join
 from gateway.shard.subscription import SessionSubscription
@@ -53,11 +54,19 @@ class Recovery:
 
     `read` counts what that took: records by topic (of `egress` those that are to be read again), `spool` rows. That
     depends on sessions and on what is unacknowledged; of compacted topics on how far the broker has compacted them.
-    `earlier` is the spool of versions that had one file for all shards.
+    `earlier` is the spool of versions that had one file for all shards. `warm` are session records that a standby has
+    read: the topic is read on behind them.
     """
 
-    def __init__(self, node: Node, homes: Mapping[int, ShardHome], earlier: Path | None = None) -> None:
+    def __init__(
+        self,
+        node: Node,
+        homes: Mapping[int, ShardHome],
+        earlier: Path | None = None,
+        warm: Mapping[int, SessionValues] | None = None,
+    ) -> None:
         self._earlier = earlier
+        self._warm = warm or {}
         self._node = node
         self._homes = homes
         self._positions: dict[int, dict[str, bytes]] = {}
@@ -180,18 +189,15 @@ class Recovery:
 
     async def _read_sessions(self) -> None:
         node = self._node
-        values: dict[bytes, Record] = {}
+        values = {number: self._warm.get(number, SessionValues()) for number in self._homes}
 
         def fold(record: Record) -> None:
             self.read["sessions"] += 1
-            key = record.key() or b""
-            if record.value() is None:
-                values.pop(key, None)
-            else:
-                values[key] = record
+            values[record.partition()].take(record)
 
-        await node.bus.read(node.topics.sessions, dict.fromkeys(self._homes, 0), fold)
-        for record in sorted(values.values(), key=_kind_order):
+        await node.bus.read(node.topics.sessions, {number: known.position for number, known in values.items()}, fold)
+        found = (record for known in values.values() for record in known.records())
+        for record in sorted(found, key=_kind_order):
             try:
                 key = SessionKey.decode(record.key() or b"")
                 self._apply(self._homes[record.partition()], key, decode(key.kind, record.value() or b""))

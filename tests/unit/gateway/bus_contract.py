@@ -12,6 +12,7 @@ from typing import Any
 from confluent_kafka import KafkaError
 
 from gateway.bus import Bus
+from gateway.partition_reader import Read
 from gateway.record import Record
 from schemas.topics import LARGEST_RECORD, Topics
 
@@ -240,5 +241,61 @@ class BusContract(ABC):
             moving.cancel()
             self.let_go()
             await until(lambda: sum(record.partition() == 0 for record in received) == 21)
+
+        self.scenario(check)
+
+    def test_a_reader_has_partitions_that_come_and_go_and_waits_for_its_user(self) -> None:
+        """Q7: records once and in order, with the token of their assignment, and the end; nobody else waits."""
+
+        async def check(bus: Bus, topics: Topics, received: list[Record]) -> None:
+            sent, found = Producing(bus, topics.spool), list[tuple[int, int, int]]()
+            ends: dict[tuple[int, int], int] = {}
+            waits: list[asyncio.Future[None]] = []
+
+            def take(reads: dict[tuple[str, int], Read]) -> asyncio.Future[None] | None:
+                for (topic, partition), read in reads.items():
+                    assert topic == topics.spool
+                    found.extend((read.token, partition, record.offset()) for record in read.records)
+                    ends[read.token, partition] = read.end
+                return waits[0] if waits else None
+
+            for n in range(20):
+                sent.send(n % 2, n)
+            await sent.all_done(20)
+            reader = bus.reader(take)
+            reader.assign({(topics.spool, 0): 4, (topics.spool, 2): 0}, 1)
+            await until(lambda: len(found) >= 6 and len(ends) >= 2)
+            assert found == [(1, 0, n) for n in range(4, 10)]
+            assert ends == {(1, 0): 10, (1, 2): 0}, "also of a partition that has nothing"
+            reader.assign({(topics.spool, 1): 7}, 2)
+            await until(lambda: len(found) >= 9)
+            assert found[6:] == [(2, 1, n) for n in range(7, 10)]
+            reader.assign({(topics.spool, 0): 8}, 3)
+            await until(lambda: len(found) >= 11)
+            assert found[9:] == [(3, 0, 8), (3, 0, 9)]
+            reader.unassign([(topics.spool, 0), (topics.spool, 3)])
+            reader.assign({(topics.spool, 1): 9}, 4)
+            await until(lambda: found[-1] == (4, 1, 9))
+            waits.append(asyncio.get_running_loop().create_future())
+            sent.send(0, 20)
+            sent.send(1, 21)
+            await until(lambda: found[-1] == (4, 1, 10))
+            for n in range(3):
+                await asyncio.sleep(0.3)
+                sent.send(1, 22 + n)
+            await sent.all_done(25)
+            assert await bus.end_offsets(topics.spool, 2) == {0: 11, 1: 14}
+            waits.pop().set_result(None)
+            await until(lambda: found[-1] == (4, 1, 13))
+            assert [each for each in found[12:] if each[0] == 4] == [(4, 1, n) for n in range(10, 14)]
+            assert not [each for each in found[12:] if each[0] != 4]
+            reader.assign({(topics.spool, 0): 1_000}, 5)
+            await until(lambda: ends.get((5, 0)) == 11 and (5, 0, 10) in found)
+            assert [each for each in found if each[0] == 5] == [(5, 0, n) for n in range(11)], "from the beginning"
+            await reader.stop(10)
+            sent.send(0, 99)
+            await sent.all_done(26)
+            await asyncio.sleep(0.3)
+            assert found[-1] == (5, 0, 10)
 
         self.scenario(check)

@@ -215,6 +215,18 @@ def test_a_planned_move_freezes_writes_and_names_the_successor() -> None:
     assert member.claims(B, 3) == []
 
 
+def test_a_shard_does_not_move_to_a_standby_that_has_fallen_behind() -> None:
+    """Q9: it moves once the standby has caught up again."""
+    member = Member().starts().serves()
+    member.tell(m.StandbyReady(0, "b"))
+    member.tell(m.StandbyNotReady(0, "b"))
+    assert [each for each in member.tell(m.MoveTo(0, "b")) if isinstance(each, m.Freeze)] == []
+    assert member.tell(m.StandbyNotReady(0, "b")) == [], "told twice"
+    assert member.tell(m.StandbyReady(0, "b")) == [m.Freeze(0, 1)]
+    assert member.tell(m.StandbyNotReady(0, "b")) == [], "too late: the move goes on"
+    assert member.tell(m.Frozen(0, 1)) == [m.WriteLease(claim_of(2), Release(successor="b"))]
+
+
 def test_the_previous_owner_claims_again_if_the_successor_does_not() -> None:
     member = Member().starts().serves()
     member.tell(m.MoveTo(0, "b"))

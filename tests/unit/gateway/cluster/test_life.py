@@ -96,6 +96,22 @@ def test_the_end_of_a_link_is_looked_into_once(observer: Observer, result: Redia
     assert observer.life.step(LinkEnded("nobody"), observer.now) == []
 
 
+def test_a_link_to_another_process_proves_nothing(observer: Observer) -> None:
+    """Its successor, or its predecessor, may listen at another address."""
+    life, before, other = observer.life, OTHER.boot - 1, OTHER.boot
+    assert life.step(LinkEnded("other", before), observer.now) == []
+    life.step(LinkHeard("other", before), observer.now)
+    assert not life.has_link("other", observer.now)
+    assert life.step(LinkEnded("other", other), observer.now) == [Redial("other")]
+    life.step(RedialResult("other", "refused", before), observer.now)
+    assert observer.verdict() == "alive"
+    assert life.step(LinkEnded("other", other), observer.now) == [Redial("other")], "the next one is looked into"
+    life.step(RedialResult("other", "refused", other), observer.now)
+    assert observer.verdict() == "dead"
+    life.step(LinkHeard("other", before), observer.now)
+    assert observer.verdict() == "dead"
+
+
 def test_after_a_refusal_only_later_records_or_a_link_prove_life(observer: Observer) -> None:
     def refuse() -> None:
         observer.life.step(LinkEnded("other"), observer.now)

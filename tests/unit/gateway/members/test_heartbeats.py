@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 
+import msgspec
 import pytest
 from confluent_kafka import KafkaError
 from msgspec import UNSET
@@ -13,7 +14,7 @@ from gateway.members.heartbeats import HeartbeatWriter
 from gateway.members.table import MemberTable
 from gateway.memory_bus import MemoryBroker, MemoryBus, MemoryRecord
 from schemas.events import Event, decode, encode
-from schemas.members import GatewayAddress, GatewayLoad, Heartbeat, decode_heartbeat
+from schemas.members import BEARERS, MOST_WARM, GatewayAddress, GatewayLoad, Heartbeat, decode_heartbeat
 from schemas.settings import process_settings
 from tests.unit.gateway.members.heartbeat_records import heartbeat
 from tests.unit.gateway.shard.virtual_time import EPOCH, run
@@ -163,6 +164,9 @@ def test_a_reader_that_starts_lists_who_lives_not_who_lived() -> None:
         (b"a", encode(heartbeat()).replace(b'"connections":3', b'"connections":-3')),
         (b"a", encode(heartbeat()).replace(b'"boot":1', b'"boot":1e3000')),
         (b"a", encode(heartbeat(zone="z" * 9_000))),
+        (b"a", encode(heartbeat(warm=[-1]))),
+        (b"a", encode(heartbeat(warm=list(range(MOST_WARM + 1))))),
+        (b"a", encode(heartbeat()).replace(b'"links":null', b'"links":{"address":"","port":1}')),
     ],
 )
 def test_a_record_that_is_not_valid_is_counted_and_skipped(key: bytes, value: bytes) -> None:
@@ -194,6 +198,43 @@ def test_a_later_version_may_say_more() -> None:
         assert (site.operational(table), counts["member_records_skipped"]) == (["a"], 0)
 
     run(scenario())
+
+
+def test_a_standby_says_what_is_warm_and_where_links_are_made() -> None:
+    """Q7, Q9: no longer a list than readers accept; who does not know these fields reads the rest."""
+
+    async def scenario() -> None:
+        site, warm = Site(), [3, 5]
+        writer = HeartbeatWriter(
+            site.bus(), TOPIC, "a", 1, CLUSTER, GatewayLoad, lambda: EPOCH, Counter[str](), lambda: warm
+        )
+        writer.join(GatewayAddress("a.test", 7000))
+        await asyncio.sleep(0.05)
+        warm[:] = range(10_000, 10_000 + 2 * MOST_WARM)
+        writer.serve(ADDRESSES)
+        await asyncio.sleep(0.05)
+        (_, first), (_, second) = site.written()
+        assert (first.warm, first.links) == ([3, 5], GatewayAddress("a.test", 7000))
+        assert second.warm == warm[:MOST_WARM]
+        older = msgspec.json.decode(encode(first), type=OlderHeartbeat)
+        assert (older.boot, older.state) == (1, "joining")
+
+    run(scenario())
+
+
+class OlderHeartbeat(Event, frozen=True, kw_only=True):
+    """A reader from before these fields."""
+
+    boot: int
+    state: str
+
+
+def test_the_largest_heartbeat_that_is_written_is_read() -> None:
+    address = GatewayAddress("a" * 255, 65535)
+    record = heartbeat(
+        zone="z" * 64, addresses=dict.fromkeys(BEARERS, address), warm=[65_535] * MOST_WARM, links=address
+    )
+    assert decode_heartbeat(b"a", encode(record)) == ("a", record)
 
 
 def test_while_kafka_is_away_heartbeats_do_not_pile_up() -> None:
