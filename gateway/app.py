@@ -156,8 +156,8 @@ async def run(settings: Settings, part: str) -> None:
     feed_service = FeedService(feeds, settings.feeds, settings.kafka.prefix, loop.time, time.time)
     feed_topics = FeedTopics(node, home, feed_service, settings.feeds.timeout_s, fatal)
     feed_topics.start()
-    heartbeats = _heartbeats(node, hosts)
-    heartbeats.join()
+    heartbeats = _heartbeats(node, hosts, None if cluster is None else cluster.shards.standbys.warm)
+    heartbeats.join(None if cluster is None else await cluster.open_links())
     used = (tls, quic)
     enrolled = [] if enrolment is None else [enrolment.file]
     mesh_files = [] if platform is None else platform.files
@@ -207,6 +207,8 @@ async def run(settings: Settings, part: str) -> None:
         except Exception as error:  # the next start continues from the previous checkpoint
             log.warning("the last checkpoint failed", reason=str(error) or type(error).__name__)
         heartbeats.leave()
+        if cluster is not None:
+            await cluster.stop(_FLUSH_TIMEOUT_S)
         if sampler is not None:
             sampler.stop()
         await observer.stop()
@@ -247,7 +249,7 @@ def _lease_metrics(
         )
 
 
-def _heartbeats(node: Node, hosts: HostServer) -> HeartbeatWriter:
+def _heartbeats(node: Node, hosts: HostServer, warm: Callable[[], list[int]] | None) -> HeartbeatWriter:
     """What this gateway says about itself to the others. Call it once the process has its number."""
     gateway, load = node.settings.gateway, ProcessLoad()
     return HeartbeatWriter(
@@ -259,6 +261,7 @@ def _heartbeats(node: Node, hosts: HostServer) -> HeartbeatWriter:
         lambda: load.measure(len(hosts.connections) + hosts.http_connections),
         node.clock,
         node.counts,
+        warm or tuple,
     )
 
 

@@ -26,6 +26,7 @@ from gateway.cluster.life import Heard, Life, LifeEvent, Passed, Redial
 from gateway.cluster.timings import LeaseTimings
 from gateway.errors import BusError, ClusterError, GatewayError, Outranked
 from gateway.leases.follower import LeasesFollower
+from gateway.leases.standby_events import StandbyEvents
 from schemas.leases import Claimant, LeaseKey, LeaseValue, encode_lease
 from schemas.members import Heartbeat
 
@@ -61,7 +62,7 @@ class ShardHomes(Protocol):
         """This gateway is a standby of the shard."""
         ...
 
-    def unfollow(self, number: int) -> None:
+    async def unfollow(self, number: int) -> None:
         """It is one no more."""
         ...
 
@@ -98,6 +99,7 @@ class Control:
         self._follower = follower(self._read)
         self._on_fatal, self._redial = on_fatal, redial
         self._life = life
+        self._standbys = StandbyEvents(me.name)
         self._keeper = LeaseKeeper(me, self.table, life, timings, standbys, lambda: int(clock() * 1e6))
         self._loop = asyncio.get_running_loop()
         self._work: dict[int, asyncio.Task[None]] = {}
@@ -135,16 +137,16 @@ class Control:
         """A heartbeat was read on `members`."""
         of = Heard(name, record.boot, record.seq, record.state, record.zone, record.load, is_old)
         self.about_life(of)
+        if not is_old:
+            owned = {shard: epoch for shard in range(len(self.table)) if (epoch := self.owned(shard))}
+            for event in self._standbys.heard(name, record, owned):
+                self._step(event)
 
     def about_life(self, event: LifeEvent) -> None:
         """Something that tells who is alive: from `members`, or from a link."""
         for effect in self._life.step(event, self._loop.time()):
             assert isinstance(effect, Redial)
             self._redial(effect.name)
-
-    def standby(self, event: m.StandbyReady) -> None:
-        """What a standby of one's own shard says of itself."""
-        self._step(event)
 
     def move(self, shard: int, to: str) -> None:
         """An operator wants a shard of this gateway's at the member `to`; it moves once that one is warm. Raises
@@ -214,9 +216,9 @@ class Control:
                 case m.End(shard, _):
                     self._after(shard, partial(_wait_for, self._homes.abandon(shard)))
                 case m.Follow(shard):
-                    self._homes.follow(shard)
+                    self._after(shard, partial(self._follow, shard))
                 case m.Unfollow(shard):
-                    self._homes.unfollow(shard)
+                    self._after(shard, partial(self._homes.unfollow, shard))
                 case m.Hold():
                     self._homes.hold()
                 case m.Verify():  # an earlier one would answer for what it has not seen
@@ -277,6 +279,10 @@ class Control:
             log.warning("a shard cannot be handed over", shard=shard, reason=str(error))
             return
         self._step(m.Frozen(shard, epoch))
+
+    async def _follow(self, shard: int) -> None:
+        if not self.owned(shard):
+            self._homes.follow(shard)
 
     async def _verify(self) -> None:
         while not self._is_stopped:

@@ -1,7 +1,9 @@
 """How a gateway takes part in the cluster, from its start to its end (G4, G14)."""
 
 import asyncio
+import socket
 from concurrent.futures import Executor
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -16,13 +18,18 @@ from gateway.host.member_tls import MemberTls
 from gateway.host.members_listener import open_members_listener
 from gateway.leases.control import Control
 from gateway.leases.follower import LeasesFollower
+from gateway.leases.member_links import MemberLinks
 from gateway.leases.owned_shards import OwnedShards
 from gateway.leases.owners import Owners
+from gateway.links.links import Links, LinkTls
+from gateway.members.addresses import links_address
 from gateway.members.follower import MembersFollower
 from gateway.members.table import MemberTable
 from gateway.shard.home import Home
 from gateway.shard.node import Node
+from gateway.shard.quarantine import quarantine
 from gateway.shard.shard_spool import open_spool
+from gateway.shard.standby import Standbys
 from schemas.leases import Claimant
 from schemas.members import GatewayAddress
 
@@ -42,7 +49,7 @@ log = structlog.get_logger(__name__)
 
 class Cluster:
     """This gateway's part in the cluster. `directory` has the files of spools. Make it once the process has its number;
-    then `listen`, `take_part`, and `give_up` at the end. Raises SettingsError."""
+    then `open_links`, `listen`, `take_part`, and at the end `give_up` and `stop`."""
 
     def __init__(
         self,
@@ -56,26 +63,45 @@ class Cluster:
         executor: Executor,
     ) -> None:
         loop, settings = asyncio.get_running_loop(), node.settings
-        self._gateway = settings.gateway
+        self._settings = settings.gateway
         self._table = table
         self._tls = tls
         cluster = settings.gateway.cluster
         me = Claimant(settings.gateway.name, node.numbers.boot)
         beat_s = cluster.heartbeat_s
         timings = LifeTimings(silent_s=_SILENT_BEATS * beat_s, reading_gap_s=_READING_GAP_BEATS * beat_s)
+        self.shards = OwnedShards(
+            node,
+            home,
+            lambda shard: open_spool(directory, shard, executor),
+            lambda files: Standbys(
+                node.bus,
+                node.topics,
+                files,
+                cluster.standby_session_bytes,
+                node.clock,
+                partial(quarantine, node),
+                node.on_fatal,
+            ),
+        )
         self.control = control = Control(
             node.bus,
             node.topics.leases,
             me,
             settings.kafka.shards,
             cluster.standbys,
-            OwnedShards(node, home, lambda shard: open_spool(directory, shard, executor)),
+            self.shards,
             lambda on_read: LeasesFollower(node.bus, node.topics.leases, on_read, loop.time, node.counts),
             node.clock,
             node.on_fatal,
             LeaseTimings(),
             Life(me, timings, cluster.members),
+            lambda name: self._links.redial(name),
         )
+        links = cluster.links
+        link_tls = None if tls is None else LinkTls(tls.server.context, tls.client)
+        self._links = Links(me, links.host or settings.gateway.host, links.port, beat_s, link_tls, control.about_life)
+        self._member_links = MemberLinks(self._links, control.table, table, me)
         for member in table:
             control.heard(member.name, member.record, is_old=True)
         members.listeners.append(lambda name, record: control.heard(name, record, is_old=False))
@@ -83,9 +109,13 @@ class Cluster:
         self._relays = hosts.relay_to(self.owners, tls)
         control.listeners.append(self._lease_changed)
 
+    async def open_links(self) -> GatewayAddress | None:
+        """Opens the listener for links; where others reach it, None if it is off. Raises SettingsError, OSError."""
+        return links_address(self._settings, await self._member_links.start(), socket.gethostname())
+
     async def listen(self, listeners: Listeners) -> GatewayAddress | None:
         """Opens the listener for other gateways; where they reach it, None if it is off. Raises OSError."""
-        return await open_members_listener(listeners, self._gateway, self._tls, self._table)
+        return await open_members_listener(listeners, self._settings, self._tls, self._table)
 
     async def take_part(self, stopping: asyncio.Future[None], shown: ClusterSources) -> None:
         """Begins, and `shown` knows the leases from then on. Returns once all shards have owners that serve, here or
@@ -112,6 +142,11 @@ class Cluster:
             left = [shard for shard in range(len(control.table)) if control.owned(shard)]
             log.warning("shards are left at the end of the gateway; others take them over", shards=left)
         control.stop()
+
+    async def stop(self, timeout_s: float) -> None:
+        """The last heartbeat is written: nothing is kept warm any more, and links end."""
+        self._member_links.stop()
+        await self.shards.stop(timeout_s)
 
     def _lease_changed(self, _before: Lease, lease: Lease) -> None:
         self.owners.lease_changed(lease.shard)

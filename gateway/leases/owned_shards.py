@@ -1,5 +1,7 @@
-"""The shards of this gateway as the keeper of leases sees them: it starts and ends their homes (G4, Q7)."""
+"""The shards of this gateway as the keeper of leases sees them: it starts and ends their homes, and keeps others' warm
+(G4, Q7, Q9)."""
 
+import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from typing import Any
@@ -10,31 +12,45 @@ from gateway.errors import SpoolError
 from gateway.shard.home import Home
 from gateway.shard.node import Node
 from gateway.shard.shard_spool import SpoolThread
+from gateway.shard.standby import Standbys
 
 log = structlog.get_logger(__name__)
 
 
 class OwnedShards:
-    """`open_file` opens the file of a shard's spool, and makes it if there is none: it is a view of what Kafka has."""
+    """`open_file` opens the file of a shard's spool, and makes it if there is none: it is a view of what Kafka has.
+    `standbys_of` makes the standbys over the files of shards that are followed."""
 
-    def __init__(self, node: Node, home: Home, open_file: Callable[[int], SpoolThread]) -> None:
+    def __init__(
+        self,
+        node: Node,
+        home: Home,
+        open_file: Callable[[int], SpoolThread],
+        standbys_of: Callable[[Mapping[int, SpoolThread]], Standbys],
+    ) -> None:
         self._node, self._home = node, home
         self._open_file = open_file
+        self._followed: dict[int, SpoolThread] = {}
+        self.standbys = standbys_of(self._followed)
 
     async def start_shards(self, owned: Mapping[int, int], is_owned: Callable[[int, int], bool]) -> list[int]:
         """See :class:`gateway.leases.control.ShardHomes`."""
+        began = self._node.clock()
+        released = await asyncio.gather(*(self.standbys.release(shard) for shard in owned))
+        warm = {shard: values for shard, values in zip(owned, released, strict=True) if values is not None}
         files: dict[int, SpoolThread] = {}
         try:
             for shard in owned:
-                files[shard] = self._open_file(shard)
+                is_followed = shard in self._followed
+                files[shard] = self._followed.pop(shard) if is_followed else self._open_file(shard)
         except SpoolError:
             for file in files.values():
                 file.close()
             raise
-        began = self._node.clock()
-        started = await self._home.start_shards(files, owned, is_owned)
+        started = await self._home.start_shards(files, owned, is_owned, warm)
         took_ms = int((self._node.clock() - began) * 1000)
-        log.info("shards started", shards=started, epochs={shard: owned[shard] for shard in started}, took_ms=took_ms)
+        epochs = {shard: owned[shard] for shard in started}
+        log.info("shards started", epochs=epochs, warm=sorted(warm), took_ms=took_ms)
         return started
 
     async def hand_over(self, number: int) -> None:
@@ -51,9 +67,20 @@ class OwnedShards:
 
     def follow(self, number: int) -> None:
         """See :class:`gateway.leases.control.ShardHomes`."""
+        try:
+            if number not in self._followed:
+                self._followed[number] = self._open_file(number)
+        except SpoolError as error:  # the shard is not warm here: a takeover takes longer
+            log.warning("a shard cannot be kept warm", shard=number, reason=str(error))
+        else:
+            self.standbys.follow(number)
 
-    def unfollow(self, number: int) -> None:
+    async def unfollow(self, number: int) -> None:
         """See :class:`gateway.leases.control.ShardHomes`."""
+        await self.standbys.release(number)
+        file = self._followed.pop(number, None)
+        if file is not None:
+            file.close()
 
     def hold(self) -> None:
         """See :class:`gateway.leases.control.ShardHomes`."""
@@ -62,3 +89,9 @@ class OwnedShards:
     def resume(self) -> None:
         """See :class:`gateway.leases.control.ShardHomes`."""
         self._node.ready.resume()
+
+    async def stop(self, timeout_s: float) -> None:
+        """Nothing is kept warm any more. Before the bus and the spools' thread end."""
+        await self.standbys.stop(timeout_s)
+        for file in self._followed.values():
+            file.close()

@@ -1,6 +1,7 @@
 """A site of gateways that share the shards by leases, over one broker in memory and in virtual time."""
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from gateway.members.heartbeats import HeartbeatWriter
 from gateway.members.table import MemberTable
 from gateway.record import Record
 from gateway.shard.home import Home
+from gateway.shard.quarantine import quarantine
+from gateway.shard.standby import Standbys
 from schemas.leases import Claimant
 from schemas.members import GatewayLoad
 from schemas.settings import Settings
@@ -51,13 +54,21 @@ class ClusterGateway(Gateway):
         node.numbers.begin(site.clock(), 0 if earlier is None else earlier.record.boot)
         me = Claimant(self.name, node.numbers.boot)
         settings = node.settings.gateway.cluster
+        shards = OwnedShards(
+            node,
+            self.home,
+            self._spool,
+            lambda files: Standbys(
+                self.bus, site.topics, files, 1 << 20, site.clock, partial(quarantine, node), node.on_fatal
+            ),
+        )
         self.control = Control(
             self.bus,
             site.topics.leases,
             me,
             node.settings.kafka.shards,
             settings.standbys,
-            OwnedShards(node, self.home, self._spool),
+            shards,
             lambda on_read: LeasesFollower(self.bus, site.topics.leases, on_read, loop.time, node.counts),
             site.clock,
             node.on_fatal,
@@ -69,7 +80,15 @@ class ClusterGateway(Gateway):
         members.listeners.append(lambda name, record: self.control.heard(name, record, is_old=False))
         await self.home.start()
         self.heartbeats = HeartbeatWriter(
-            self.bus, site.topics.members, self.name, me.boot, settings, GatewayLoad, site.clock, node.counts
+            self.bus,
+            site.topics.members,
+            self.name,
+            me.boot,
+            settings,
+            GatewayLoad,
+            site.clock,
+            node.counts,
+            shards.standbys.warm,
         )
         self.heartbeats.join()
         self.heartbeats.serve({})

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from gateway.cluster.lease_messages import StandbyReady
 from gateway.errors import ClusterError
 from schemas.leases import Claim, LeaseKey, encode_lease
 from tests.unit.gateway.leases.site import SETTLED_S, Site
@@ -72,7 +71,6 @@ def test_a_shard_moves_to_the_gateway_that_an_operator_names(tmp_path: Path) -> 
         with pytest.raises(ClusterError, match="is not this gateway's"):
             target.control.move(0, source.name)
         source.control.move(0, target.name)
-        source.control.standby(StandbyReady(0, target.name))
         await turn(1)
         assert site.owner_of(0) is target
         await site.settle()
@@ -136,7 +134,7 @@ def test_an_owner_that_is_superseded_writes_and_sends_nothing_more(tmp_path: Pat
         thief = next(g for g in site.members if g is not owner)
         key = LeaseKey("c", 0, owner.control.owned(0) + 1, thief.control.me)
         thief.bus.produce(site.topics.leases, 0, key.encode(), encode_lease(Claim()), None, lambda *_: None)
-        await turn(SETTLED_S)
+        await turn(0.2)  # later it may move back, for balance
         assert 0 not in owner.home.shards
         assert site.owner_of(0) is thief
         await site.settle()
@@ -155,7 +153,6 @@ def test_what_is_retained_at_one_gateway_is_there_for_a_subscriber_at_another(tm
         await turn(1)
         first = site.members[0]
         first.control.move(1, "gateway-1")
-        first.control.standby(StandbyReady(1, "gateway-1"))
         await turn(SETTLED_S)
         assert site.owner_of(0) is not site.owner_of(1)
         sender, receiver = await site.client(named(0)[0]), await site.client(named(1)[0])

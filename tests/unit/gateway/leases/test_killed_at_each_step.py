@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from gateway.cluster.lease_messages import StandbyReady
 from tests.draw import some
 from tests.unit.gateway.leases.site import SETTLED_S, Site
 from tests.unit.gateway.shard.home_harness import turn
@@ -66,7 +65,6 @@ def test_killed_in_a_planned_move(tmp_path: Path, who: str, rounds: int) -> None
         killed = source if who == "source" else target
         loop.call_at_turn(loop.turns + rounds, killed.kill)
         source.control.move(0, target.name)
-        source.control.standby(StandbyReady(0, target.name))
         await turn(SETTLED_S)
         killed.kill()
         await end(site, load)
