@@ -6,13 +6,13 @@ that; topics can be made to fail; and a bus can crash, which to its broker looks
 
 import asyncio
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
 from confluent_kafka import KafkaError
 
-from gateway.bus import OnDone, OnRecords
+from gateway.bus import Following, OnDone, OnRecords
 from gateway.record import Record
 from schemas.envelope import Headers
 from schemas.topics import LARGEST_RECORD
@@ -102,11 +102,30 @@ class _Sent(NamedTuple):
     error: KafkaError | None = None
 
 
-class _Follower(NamedTuple):
-    """The next offset of each partition that is followed, and who takes its records."""
+class _Follower:
+    """The next offset of each partition that is followed, and who takes its records. See
+    :class:`gateway.bus.Following`."""
 
-    positions: dict[TopicPartition, int]
-    on_records: Callable[[list[Record]], None]
+    def __init__(
+        self,
+        positions: Mapping[TopicPartition, int],
+        on_records: Callable[[list[Record]], None],
+        schedule: Callable[[], None],
+    ) -> None:
+        self.positions = dict(positions)
+        self.on_records = on_records
+        self._schedule = schedule
+
+    async def add(self, positions: Mapping[TopicPartition, int]) -> None:
+        await asyncio.sleep(0)
+        self.positions |= positions
+        self._schedule()
+
+    async def remove(self, partitions: Iterable[TopicPartition]) -> None:
+        listed = list(partitions)
+        await asyncio.sleep(0)
+        for topic_partition in listed:
+            self.positions.pop(topic_partition, None)
 
 
 class MemoryBus:
@@ -181,7 +200,12 @@ class MemoryBus:
         self._schedule()
 
     def produce_all(
-        self, topic: str, partition: int, records: Sequence[tuple[bytes, bytes | None]], on_done: OnDone
+        self,
+        topic: str,
+        partition: int,
+        records: Sequence[tuple[bytes, bytes | None]],
+        on_done: OnDone,
+        headers: Headers | None = None,
     ) -> None:
         errors: list[KafkaError] = []
 
@@ -192,7 +216,7 @@ class MemoryBus:
                 on_done(errors[0] if errors else None, record)
 
         for number, (key, value) in enumerate(records, 1):
-            self.produce(topic, partition, key, value, None, partial(done, number == len(records)))
+            self.produce(topic, partition, key, value, headers, partial(done, number == len(records)))
 
     def _refuse(self, sent: _Sent) -> None:
         if not self._is_dead:
@@ -224,9 +248,11 @@ class MemoryBus:
                     on_record(record)
         return ends
 
-    def follow(self, positions: dict[TopicPartition, int], on_records: Callable[[list[Record]], None]) -> None:
-        self._followers.append(_Follower(dict(positions), on_records))
+    def follow(self, positions: dict[TopicPartition, int], on_records: Callable[[list[Record]], None]) -> Following:
+        follower = _Follower(positions, on_records, self._schedule)
+        self._followers.append(follower)
         self._schedule()
+        return follower
 
     def _schedule(self) -> None:
         if not self._is_scheduled and not self._is_dead:
