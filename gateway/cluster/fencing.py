@@ -41,6 +41,11 @@ class PartitionFences:
         return self._epoch
 
     @property
+    def fences(self) -> list[int]:
+        """Epochs of the fences that stand there, the lowest first; also of those without effect."""
+        return sorted(self._fences)
+
+    @property
     def unmended(self) -> list[bytes]:
         """Keys whose last record is void: the owner is to write them again, or their tombstones, in its own epoch."""
         return list(self._unmended)

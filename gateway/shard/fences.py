@@ -1,0 +1,119 @@
+"""Fences of shards on `sessions` and `spool`: writing them, and reading both topics by them (G6, Q7).
+
+What fences are for, and why they stand in this order, :mod:`gateway.cluster.fencing` says. **Those on `sessions` are
+stored before those on `spool` are written.** A home that has committed to its spool asks with a barrier on `sessions`
+whether the commit counts (:mod:`gateway.shard.promises`). If the commit stands behind a fence on `spool`, the fence on
+`sessions` was stored before it, so the barrier stands behind that one, and the home learns that it has lost the shard.
+In the other order the commit could be void and the barrier say that it counts.
+
+Whoever reads these topics takes what :class:`FencedPartition` lets through, whether gateways share shards or not: a
+site may have shared them before.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal
+
+from gateway.bus import Bus
+from gateway.cluster.fencing import PartitionFences
+from gateway.errors import BusError, Outranked, ShardLost
+from gateway.record import Record
+from schemas.errors import RecordError
+from schemas.fences import FENCE_PREFIX, decode_fence, encode_fence, epoch_headers, epoch_of, fence_key
+from schemas.leases import Claimant
+from schemas.topics import Topics
+
+Verdict = Literal["counts", "void", "fence", "removal", "malformed"]
+
+
+async def write_fences(bus: Bus, topics: Topics, owned: Mapping[int, int], claimant: Claimant) -> None:
+    """Begins the epochs of `owned` (epoch by shard). Returns once all fences are stored. Raises BusError."""
+    for topic in (topics.sessions, topics.spool):  # in this order: see above
+        await asyncio.gather(*(_write_fence(bus, topic, shard, epoch, claimant) for shard, epoch in owned.items()))
+
+
+async def _write_fence(bus: Bus, topic: str, shard: int, epoch: int, claimant: Claimant) -> None:
+    stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def done(error: Any, _record: Any) -> None:
+        if stored.done():  # nobody waits any more
+            return
+        if error is not None:
+            stored.set_exception(BusError(f"cannot write to the topic {topic}: {error.str()}"))
+        else:
+            stored.set_result(None)
+
+    bus.produce(topic, shard, fence_key(epoch), encode_fence(claimant), epoch_headers(epoch), done)
+    await stored
+
+
+class FencedPartition:
+    """A shard's partition of `sessions` or `spool`, read in order. `fences` says what counts so far.
+
+    For the home of the shard in `epoch`, which `claimant` has fenced; for whoever only reads, epoch 0. `malformed` gets
+    fences that are not valid, with what is wrong; they are left out.
+    """
+
+    def __init__(
+        self,
+        shard: int,
+        epoch: int = 0,
+        claimant: Claimant | None = None,
+        malformed: Callable[[Record, str], None] = lambda _record, _reason: None,
+    ) -> None:
+        self.shard = shard
+        self.epoch = epoch
+        self.fences = PartitionFences()
+        self._claimant = claimant
+        self._malformed = malformed
+        self._highest_by: Claimant | None = None
+        self._is_outranked = False
+
+    def restore(self, fences: Iterable[int], unmended: Iterable[bytes]) -> None:
+        """Goes on where a reader has stopped that had seen these fences, and void records under these keys."""
+        for epoch in sorted(fences):
+            self.fences.read_fence(epoch)
+        for key in unmended:
+            self.fences.read(key, -1)
+
+    @property
+    def state(self) -> tuple[list[int], list[bytes]]:
+        """For `restore`."""
+        return self.fences.fences, self.fences.unmended
+
+    def take(self, record: Record) -> Verdict:
+        """The next record: only what "counts" is to be applied. A "removal" is the tombstone of a fence."""
+        key, fences = record.key() or b"", self.fences
+        if key.startswith(FENCE_PREFIX):
+            return self._take_fence(key, record)
+        if not fences.epoch:  # nothing can be void, and most sites have no fences
+            return "counts"
+        return "counts" if fences.read(key, epoch_of(record.headers())) else "void"
+
+    def _take_fence(self, key: bytes, record: Record) -> Verdict:
+        try:
+            epoch, writer = decode_fence(key, record.value())
+        except RecordError as error:
+            self._malformed(record, str(error))
+            return "malformed"
+        if writer is None:
+            if not self.fences.read(key, epoch_of(record.headers())):
+                return "void"
+            self.fences.fence_removed(epoch)
+            return "removal"
+        before, by = self.fences.epoch, self._highest_by
+        if self.fences.read_fence(epoch):
+            self._highest_by = writer
+        elif epoch == self.epoch and writer == self._claimant and (before > epoch or by != writer):
+            self._is_outranked = True  # one that it has written twice itself does no harm
+        return "fence"
+
+    def check(self) -> None:
+        """For a home that has read up to the end, past its own fence. Raises Outranked if that has no effect, ShardLost
+        if a higher one stands behind it, BusError if it is not there."""
+        if self._is_outranked:
+            raise Outranked(self.shard, self.epoch)
+        if self.fences.epoch > self.epoch:
+            raise ShardLost(self.shard)
+        if self.fences.epoch < self.epoch:
+            raise BusError(f"the fence of shard {self.shard} in epoch {self.epoch} is not to be found")
