@@ -2,21 +2,29 @@
 
 A gateway's file is a cache. One that is gone, or so old that Kafka may have dropped tombstones it has not read, is made
 again from the beginning of the topic.
+
+Where gateways share shards, somebody who has lost the shard may still write to it. Its records behind the owner's fence
+are void, but compaction takes them for the last of their keys, so the owner must know them and write those keys again.
+It does not read along for that, since all that is spooled would come back. Offsets tell: as long as the owner's records
+follow each other without a gap, nobody else has written. If there is a gap it reads what stands in it.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import structlog
 
 from gateway.bus import Bus
-from gateway.errors import BusError
+from gateway.errors import BusError, ShardLost
 from gateway.record import Record as BusRecord
+from gateway.shard.fences import FencedPartition
 from gateway.shard.spool import Spool
 from gateway.shard.spool_records import Record, batch_of
 from gateway.shard.spool_tables import Leftovers
+from schemas.envelope import Headers
 from schemas.errors import RecordError
+from schemas.fences import epoch_headers
 from schemas.topics import DAY_MS
 
 _TRUSTED_MS = DAY_MS // 2
@@ -29,16 +37,24 @@ log = structlog.get_logger(__name__)
 
 
 class Changelog:
-    """Writes the commits of one shard to its partition of `topic`."""
+    """Writes the commits of one shard to its partition of `topic`. `fenced` knows what others have written there, None
+    if nobody else does."""
 
     def __init__(self, bus: Bus, topic: str, shard: int) -> None:
         self._bus = bus
         self._topic = topic
         self._shard = shard
+        self._headers: Headers | None = None
+        self._next = 0
+        self.fenced: FencedPartition | None = None
+
+    def begin(self, epoch: int, fenced: FencedPartition | None, offset: int) -> None:
+        """Before the first record: the writer's epoch, and what was read up to `offset`."""
+        self._headers, self.fenced, self._next = epoch_headers(epoch), fenced, offset
 
     async def append(self, records: list[Record]) -> tuple[int, int]:
         """Returns once they are stored: the offset behind the last, and when Kafka appended it, ms since the epoch.
-        Raises BusError if Kafka refuses them."""
+        Raises BusError if Kafka refuses them, ShardLost if another owner's fence stands before them."""
         stored: asyncio.Future[tuple[int, int]] = asyncio.get_running_loop().create_future()
 
         def done(error: Any, record: Any) -> None:
@@ -49,24 +65,52 @@ class Changelog:
             else:
                 stored.set_result((record.offset() + 1, record.timestamp()[1]))
 
-        self._bus.produce_all(self._topic, self._shard, records, done)
-        return await stored
+        self._bus.produce_all(self._topic, self._shard, records, done, self._headers)
+        end, at_ms = await stored
+        if self.fenced is not None:
+            await self._look_between(self.fenced, records, end)
+        return end, at_ms
+
+    async def _look_between(self, fenced: FencedPartition, records: list[Record], end: int) -> None:
+        """What others have written before `end`, since the last time."""
+        if end - len(records) == self._next:
+            for key, _ in records:
+                fenced.wrote(key)
+        else:
+
+            def take(record: BusRecord) -> None:
+                if record.offset() < end:
+                    fenced.take(record)
+
+            await self._bus.read(self._topic, {self._shard: self._next}, take)
+        self._next = end
+        if fenced.is_superseded:
+            raise ShardLost(self._shard)
 
 
 class CaughtUp(NamedTuple):
     """`leftovers`: what nobody has committed, by shard; `read`: how many records were read; `malformed`: those that
-    were left out, each with what is wrong with it."""
+    were left out, each with what is wrong with it. `fenced` has read up to `ends`, by shard."""
 
     leftovers: dict[int, Leftovers]
     read: int
     malformed: list[tuple[BusRecord, str]]
+    fenced: dict[int, FencedPartition]
+    ends: dict[int, int]
 
 
-async def catch_up(bus: Bus, topic: str, shards: int, files: Mapping[int, Spool], now_ms: int) -> CaughtUp:
-    """Brings the files of some of the `shards` up to the changelog's end, before anybody else uses them. Raises
-    BusError, SpoolError."""
+async def catch_up(
+    bus: Bus,
+    topic: str,
+    shards: int,
+    files: Mapping[int, Spool],
+    now_ms: int,
+    reader_of: Callable[[int], FencedPartition] = FencedPartition,
+) -> CaughtUp:
+    """Brings the files of some of the `shards` up to the changelog's end, before anybody else uses them; `reader_of` a
+    shard says what counts there. Raises BusError, SpoolError."""
     ends = await bus.end_offsets(topic, shards)
-    start = {}
+    start, fenced = {}, {shard: reader_of(shard) for shard in files}
     for shard, file in files.items():
         state = file.state()
         is_old = state.marker is not None and now_ms - state.at_ms > _TRUSTED_MS
@@ -74,30 +118,38 @@ async def catch_up(bus: Bus, topic: str, shards: int, files: Mapping[int, Spool]
             log.info("the spool's file is made again from Kafka", shard=shard, too_old=is_old)
             file.wipe()
         start[shard] = file.state().offset
+        fenced[shard].restore(*file.fences())
     chunks: dict[int, list[BusRecord]] = {shard: [] for shard in files}
+    last: dict[int, BusRecord] = {}
     malformed: list[tuple[BusRecord, str]] = []
     read = 0
 
     def apply(shard: int) -> None:
         records, chunks[shard] = chunks[shard], []
-        if not records:
+        end = last.pop(shard, None)
+        if end is None:
             return
 
         def left_out(index: int, error: RecordError) -> None:
             malformed.append((records[index], str(error)))
 
         batch, marker = batch_of([(r.key() or b"", r.value()) for r in records], left_out)
-        files[shard].commit(batch, marker, records[-1].offset() + 1, records[-1].timestamp()[1])
+        fences = fenced[shard].state if fenced[shard].fences.epoch else None
+        files[shard].commit(batch, marker, end.offset() + 1, end.timestamp()[1], fences)
 
     def take(record: BusRecord) -> None:
         nonlocal read
         read += 1
-        chunk = chunks[record.partition()]
-        chunk.append(record)
-        if len(chunk) >= _AT_ONCE:
-            apply(record.partition())
+        shard = record.partition()
+        last[shard] = record
+        if fenced[shard].take(record) != "counts":
+            return
+        chunks[shard].append(record)
+        if len(chunks[shard]) >= _AT_ONCE:
+            apply(shard)
 
-    await bus.read(topic, start, take)
+    ends = await bus.read(topic, start, take)
     for shard in files:
         apply(shard)
-    return CaughtUp({shard: file.catch_up_end() for shard, file in files.items()}, read, malformed)
+    leftovers = {shard: file.catch_up_end() for shard, file in files.items()}
+    return CaughtUp(leftovers, read, malformed, fenced, ends)

@@ -18,6 +18,7 @@ from gateway.bus import Bus
 from gateway.cluster.fencing import PartitionFences
 from gateway.errors import BusError, Outranked, ShardLost
 from gateway.record import Record
+from gateway.shard.spool_tables import FenceState
 from schemas.errors import RecordError
 from schemas.fences import FENCE_PREFIX, decode_fence, encode_fence, epoch_headers, epoch_of, fence_key
 from schemas.leases import Claimant
@@ -77,9 +78,20 @@ class FencedPartition:
             self.fences.read(key, -1)
 
     @property
-    def state(self) -> tuple[list[int], list[bytes]]:
+    def state(self) -> FenceState:
         """For `restore`."""
-        return self.fences.fences, self.fences.unmended
+        return FenceState(self.fences.fences, self.fences.unmended)
+
+    def wrote(self, key: bytes) -> None:
+        """The home has written this key, and nothing of others stands between its records."""
+        self.fences.read(key, self.epoch)
+        if key.startswith(FENCE_PREFIX):
+            self.fences.fence_removed(decode_fence(key, None)[0])
+
+    @property
+    def is_superseded(self) -> bool:
+        """Whether a higher fence than the home's was read."""
+        return self.fences.epoch > self.epoch
 
     def take(self, record: Record) -> Verdict:
         """The next record: only what "counts" is to be applied. A "removal" is the tombstone of a fence."""
@@ -113,7 +125,7 @@ class FencedPartition:
         if a higher one stands behind it, BusError if it is not there."""
         if self._is_outranked:
             raise Outranked(self.shard, self.epoch)
-        if self.fences.epoch > self.epoch:
+        if self.is_superseded:
             raise ShardLost(self.shard)
         if self.fences.epoch < self.epoch:
             raise BusError(f"the fence of shard {self.shard} in epoch {self.epoch} is not to be found")

@@ -10,13 +10,12 @@ from typing import Any
 
 import structlog
 
-from gateway.errors import BusError, NotAdmitted, SpoolError
+from gateway.errors import BusError, NotAdmitted, ShardLost, SpoolError
 from gateway.shard.arrivals import Arrival, Kicked
 from gateway.shard.changelog import Changelog
 from gateway.shard.egress_consumer import EgressConsumer
 from gateway.shard.ingress_reader import IngressReader
 from gateway.shard.link import Link
-from gateway.shard.log_writer import durable
 from gateway.shard.node import Node
 from gateway.shard.presence import PresenceReporter
 from gateway.shard.publishes import InboundPosition
@@ -129,7 +128,7 @@ class Home:
         try:
             await home.freeze()
             while self._on_way[number]:  # what it has said must precede what the next home says
-                await durable(home.writer.barrier)
+                await home.writer.durable(home.writer.barrier)
         finally:
             if self.shards.pop(number, None) is not None:
                 home.spool.close()
@@ -311,5 +310,6 @@ class Home:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            self._node.on_fatal(task.exception())  # type: ignore[arg-type]
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, ShardLost):
+            self._node.on_fatal(error)  # type: ignore[arg-type]

@@ -23,17 +23,19 @@ from gateway.shard.ingress_reader import IngressReader
 from gateway.shard.keyed import KeyedMessages
 from gateway.shard.keyed_lock import KeyedLock
 from gateway.shard.link import Link
-from gateway.shard.log_writer import SessionLogWriter, durable
+from gateway.shard.log_writer import SessionLogWriter
 from gateway.shard.messages import Delivery
 from gateway.shard.node import Node
 from gateway.shard.operations import Operations, Tasks
 from gateway.shard.presence import PresenceReporter
+from gateway.shard.promises import Promises
 from gateway.shard.publishes import InboundPosition
 from gateway.shard.publishing import Publisher
 from gateway.shard.route_start import RouteStart
 from gateway.shard.routes import ShardRoutes
 from gateway.shard.rules import ClientRules
 from gateway.shard.session import Session
+from gateway.shard.session_mending import SessionMender
 from gateway.shard.shard_parts import egress_consumer, shard_state
 from gateway.shard.shard_spool import ShardSpool
 from gateway.shard.share_messages import ShareMessage
@@ -64,7 +66,8 @@ class ShardHome:
     """`orphans` (names in the spool whose sessions are over), `ended_groups` (records of share groups without members)
     and `published_wills` (sessions whose will `ingress` has) are what a recovery leaves to `start`.
 
-    `post` sends a message about share groups to another shard; `spawn` starts a coroutine whose failure is fatal.
+    `post` sends a message about share groups to another shard; `spawn` starts a coroutine whose failure is fatal;
+    `on_superseded` gets the number of the shard when another gateway has taken it.
     """
 
     def __init__(
@@ -77,6 +80,7 @@ class ShardHome:
         post: Callable[[int, ShareMessage], None],
         presence: PresenceReporter,
         spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
+        on_superseded: Callable[[int], None] = lambda _shard: None,
     ) -> None:
         self.number = number
         self.spool = spool
@@ -100,7 +104,8 @@ class ShardHome:
         self.routes = ShardRoutes(node.bus, topics.routes, number, int(settings.router.route_lead_s * 1000))
         self.feeds = FeedWriter(node, self.state, self.routes)
         self.inbound = InboundPosition(node.publishes)
-        self.writer = SessionLogWriter(node.bus, topics.sessions, number, node.on_fatal)
+        self.promises = Promises(number, node.sessions_reader, on_superseded)
+        self.writer = SessionLogWriter(node.bus, topics.sessions, number, node.on_fatal, self.promises)
         self.catch_up = IngressCatchUpReader(self.state.order, ingress, instructed_to, spawn)
         routes = RouteStart(self.routes, self.catch_up, node.publishes.stored_to, node.clock)
         self.shares = Shares(node, self.state, routes, post, spawn)
@@ -114,7 +119,8 @@ class ShardHome:
             self._tasks,
             partial(self._disconnect, reason=ReasonCode.QUOTA_EXCEEDED),
         )
-        self._wills = Wills(self.sessions, self._will_publisher, self.writer)
+        self._wills = Wills(self.sessions, self._will_publisher, self.writer, self.promises)
+        self.mender = SessionMender(self.sessions, self.shares.groups, self._wills.is_on_way, self.writer)
         self._checkpointer = Checkpointer(
             node,
             self.state,
@@ -164,7 +170,7 @@ class ShardHome:
 
     async def freeze(self) -> None:
         """Ends the connections of the shard's clients, and all work on it, and commits its positions. Call it once no
-        more records come. Raises SpoolError if there is no last checkpoint."""
+        more records come. Raises SpoolError if there is no last checkpoint, ShardLost."""
         self.shares.requests.stop()
         self.feeds.stop()
         await self._operations.end()
@@ -173,11 +179,12 @@ class ShardHome:
         self.timers.cancel_all()
         await self.catch_up.stop()
         while self.inbound.is_busy or self._wills.is_settling or self._tasks.are_left:
-            await durable(self.writer.barrier)
-        await durable(self.writer.barrier)
+            await self.writer.durable(self.writer.barrier)
+        await self.writer.durable(self.writer.barrier)
         await self.checkpoint(at_once=True)
         await self._checkpointer.end()
         self.shares.end()
+        self.writer.check()
         if not self.spool.outage.is_writing:
             raise SpoolError(self.spool.outage.reason)
 
@@ -235,6 +242,7 @@ class ShardHome:
             link,
             arrival.rules,
             hears_refusals=arrival.hears_refusals,
+            promises=self.promises,
         )
         return Attached(self, session, present, publisher)
 
@@ -315,7 +323,7 @@ class ShardHome:
         if session.will is not None:
             self.timers.after(min(session.will.delay_s, session.expiry_s), session, "will", self._wills.publish)
         if session.expiry_s == 0:
-            self._expire(session)
+            self._end(session)
         elif session.logged:
             self.writer.opened(session)
             self.timers.after(session.expiry_s, session, "expiry", self._expire)
@@ -334,7 +342,7 @@ class ShardHome:
                 self._end(session)
                 if was_logged:
                     await self._wills.stored(session)
-                    await durable(partial(self.writer.gone, session))
+                    await self.writer.durable(partial(self.writer.gone, session))
             return Kicked(is_connected, session.ended)
 
     # -- sessions ------------------------------------------------------------------------------------------------------
@@ -359,9 +367,9 @@ class ShardHome:
     async def _open(self, session: Session, arrival: Arrival, link: Link, was_logged: bool) -> None:
         session.admit(arrival, self._node.numbers.connection(self._node.clock()))
         if session.logged or session.in_log:
-            await durable(lambda then: self.writer.opened(session, then))
+            await self.writer.durable(lambda then: self.writer.opened(session, then))
         elif was_logged:  # the earlier session's end must be durable too
-            await durable(partial(self.writer.gone, session))
+            await self.writer.durable(partial(self.writer.gone, session))
         session.connecting(arrival)
         await self._entitlement.end_forbidden(session)  # before anything can be delivered
         session.connected(link)
@@ -389,8 +397,11 @@ class ShardHome:
         self.timers.after(max(0.0, session.expiry_s - gone_s), session, "expiry", self._expire)
 
     def _expire(self, session: Session) -> None:
-        """The session's time is over."""
-        if session.link is None:
+        """The session's time is over, unless another gateway has the shard, where the client may be connected."""
+        self.promises.after_barrier(partial(self._expired, session, session.epoch))
+
+    def _expired(self, session: Session, connection: int) -> None:
+        if session.link is None and session.epoch == connection and not session.ended:
             self._end(session)
 
     def _end(self, session: Session) -> None:
