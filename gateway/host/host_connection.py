@@ -262,6 +262,8 @@ class HostConnection:
         except BusError as error:
             log.warning("request failed", client=self._client, reason=str(error))
             self.disconnect(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR)
+        except NotAdmitted as error:  # its shard has moved meanwhile
+            self.disconnect(error.reason)
         finally:
             self._busy = False
             self._take([])
