@@ -14,6 +14,7 @@ from gateway.errors import BusError, NotAdmitted, ShardLost, SpoolError
 from gateway.shard.arrivals import Arrival, Kicked
 from gateway.shard.changelog import Changelog
 from gateway.shard.egress_consumer import EgressConsumer
+from gateway.shard.fences import write_fences
 from gateway.shard.ingress_reader import IngressReader
 from gateway.shard.link import Link
 from gateway.shard.node import Node
@@ -31,6 +32,7 @@ from gateway.shard.share_messages import ShareMessage, encode
 from gateway.shard.spool import SpoolSize
 from mqtt.codes import ReasonCode
 from schemas.identity import shard_of
+from schemas.leases import Claimant
 
 _HOUSEKEEPING_S = 1.0
 _ENDS_EVERY_S = 10.0
@@ -41,11 +43,13 @@ log = structlog.get_logger(__name__)
 
 class Home:
     """Has the homes of all shards, `shards`, by number, each with its spool of `files`. `recovered` counts what was
-    read at the start (:class:`gateway.shard.recovery.Recovery`)."""
+    read at the start (:class:`gateway.shard.recovery.Recovery`). `on_superseded` gets the number of a shard when its
+    home has read the fence of another gateway."""
 
     def __init__(self, node: Node, files: dict[int, SpoolThread], earlier: Path | None = None) -> None:
         self._node = node
         self.recovered: dict[str, int] = {}
+        self.on_superseded: Callable[[int], None] = lambda _shard: None
         self.message_presence = node.message_presence
         self._tasks: set[asyncio.Task[None]] = set()
         self._next_ends = 0.0
@@ -73,6 +77,7 @@ class Home:
             partial(self._post, number),
             self._presence,
             self._spawn,
+            lambda shard: self.on_superseded(shard),
         )
         self._consumers[number] = home.egress
         return home
@@ -95,16 +100,19 @@ class Home:
     ) -> list[int]:
         """Takes up shards that no other home has any more, while others run; `files` are their spools, `epochs` those
         in which they are this gateway's. Returns the shards that serve: those of which that is still so, by `is_owned`,
-        once their state is read. Files of others are closed. Raises BusError, Outranked."""
+        once their state is read. Files of others are closed. Raises BusError, Outranked, ShardLost."""
         homes = {number: self._home(number, file, epochs[number]) for number, file in files.items()}
         started: list[int] = []
+        claimant = Claimant(self._node.settings.gateway.name, self._node.numbers.boot)
         try:
+            await write_fences(self._node.bus, self._node.topics, {n: e for n, e in epochs.items() if e}, claimant)
             start = await Recovery(self._node, homes).shards()
             started = [number for number in homes if is_owned(number, epochs[number])]
         finally:
             for number in homes.keys() - set(started):
                 del self._consumers[number]
                 homes[number].spool.close()
+                await homes[number].promises.end()
         self.shards |= {number: homes[number] for number in started}
         at = {(topic, number): offset for (topic, number), offset in start.items() if number in started}
         await self._begin(at, *(homes[number] for number in started))
@@ -132,6 +140,7 @@ class Home:
         finally:
             if self.shards.pop(number, None) is not None:
                 home.spool.close()
+            await home.promises.end()
 
     def abandon(self, number: int) -> Coroutine[Any, Any, None]:
         """Another home has the shard: the one here sends and writes nothing more from now on, and its clients'

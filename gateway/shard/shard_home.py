@@ -192,6 +192,7 @@ class ShardHome:
         """Another home has the shard: nothing is sent and nothing begins here any more; its clients are disconnected,
         and of what they and their sessions have still to do nothing is done here. `abandoned` follows."""
         self._is_abandoned = True
+        self.promises.lose()
         self.timers.cancel_all()
         self.shares.requests.stop()
         self.shares.end()
@@ -206,6 +207,7 @@ class ShardHome:
         await self._operations.end()
         await self.catch_up.stop()
         await self._checkpointer.end()
+        await self.promises.end()
 
     async def keep(self, now: float) -> bool:
         """What is due every second; whether records that wait may go on by now. Raises BusError."""
