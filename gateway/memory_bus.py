@@ -6,7 +6,7 @@ that; topics can be made to fail; and a bus can crash, which to its broker looks
 
 import asyncio
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -132,8 +132,8 @@ class MemoryBus:
     """A bus over a MemoryBroker. All work happens through `loop.call_soon`, never during a call of a method.
 
     `held_stores` and `held_acks` are topics whose records are not stored, or stored but not acknowledged, until the
-    topic is removed and `release` called. `refused` maps a topic to the error that its records get. More than
-    `capacity` records in flight are refused.
+    topic is removed and `release` called; `held_follows` are topics whose records followers do not get until then.
+    `refused` maps a topic to the error that its records get. More than `capacity` records in flight are refused.
     """
 
     def __init__(self, broker: MemoryBroker, loop: asyncio.AbstractEventLoop) -> None:
@@ -149,6 +149,7 @@ class MemoryBus:
         self._is_dead = False
         self.held_stores: set[str] = set()
         self.held_acks: set[str] = set()
+        self.held_follows: set[str] = set()
         self.refused: dict[str, KafkaError] = {}
         self.capacity: int | None = None
         self.is_consuming = True
@@ -277,7 +278,8 @@ class MemoryBus:
         for sent in acknowledged:
             if not self._is_dead:
                 sent.on_done(sent.error, sent.record)
-        followed = [(self._batch(follower.positions), follower.on_records) for follower in self._followers]
+        held = self.held_follows
+        followed = [(self._batch(follower.positions, held), follower.on_records) for follower in self._followers]
         for records, on_records in followed:
             if records:
                 on_records(records)
@@ -305,10 +307,12 @@ class MemoryBus:
             self._broker.append(sent.record)
         self._unacknowledged[topic_partition].append(sent._replace(error=error))
 
-    def _batch(self, positions: dict[TopicPartition, int]) -> list[Record]:
-        """The next records, and moves `positions` behind them."""
+    def _batch(self, positions: dict[TopicPartition, int], held: Collection[str] = ()) -> list[Record]:
+        """The next records, but none of the topics `held`, and moves `positions` behind them."""
         batch: list[Record] = []
         for topic_partition, position in positions.items():
+            if topic_partition[0] in held:
+                continue
             batch += self._broker.partitions[topic_partition][position : position + _BATCH]
             positions[topic_partition] = min(position + _BATCH, len(self._broker.partitions[topic_partition]))
         return batch
