@@ -15,8 +15,8 @@ partition of `sessions` along, and acts on what it has written once it has read 
 
 When a higher fence is read, the shard is lost. No action runs any more, and whoever waits in `wait` gets ShardLost.
 
-Records of a lower epoch behind the home's fence are void. Each is written again at once, as the home has it, and once
-everything is, the fences of earlier epochs are removed.
+Records of a lower epoch behind the home's fence are void. Each is written again, as the home has it: at once while it
+serves, and what came before when it begins to. Once everything is, the fences of earlier epochs are removed.
 """
 
 import asyncio
@@ -49,6 +49,7 @@ class Promises:
         self._is_barrier_out = False
         self._waiting: set[asyncio.Future[None]] = set()
         self._removed: set[int] = set()
+        self._is_serving = False
         self._is_lost = False
 
     async def begin(
@@ -64,6 +65,13 @@ class Promises:
         self._fenced, self._barrier, self._mend, self._remove = fenced, barrier, mend, remove
         self._read_back = ReadBack(fenced.epoch, offset)
         await self._reader.add(self._shard, offset, self._take)
+
+    def serve(self) -> None:
+        """The home has its state: from now on it can say what belongs under a key."""
+        self._is_serving = True
+        if self._read_back is not None:
+            for key in self._fenced.fences.unmended:
+                self._mend(key)
 
     async def end(self) -> None:
         """Reads no more; the home is over. Raises BusError."""
@@ -163,7 +171,7 @@ class Promises:
                 self.lose()
                 self._on_superseded(self._shard)
             return
-        if verdict == "void":
+        if verdict == "void" and self._is_serving:
             self._mend(record.key() or b"")
         self._run(read_back.read(record.offset()))
         self._remove_fences()

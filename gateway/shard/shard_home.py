@@ -35,6 +35,7 @@ from gateway.shard.route_start import RouteStart
 from gateway.shard.routes import ShardRoutes
 from gateway.shard.rules import ClientRules
 from gateway.shard.session import Session
+from gateway.shard.session_ends import SessionEnds
 from gateway.shard.session_mending import SessionMender
 from gateway.shard.shard_parts import egress_consumer, shard_state
 from gateway.shard.shard_spool import ShardSpool
@@ -139,6 +140,17 @@ class ShardHome:
         self._subscriber = Subscriber(
             node, self.state, routes, self.deliverer, self.writer, self.shares.requests, self._checkpointer.cover
         )
+        self._ends = SessionEnds(
+            node,
+            self.sessions,
+            self.timers,
+            self._wills,
+            self._subscriber,
+            self.deliverer,
+            self.writer,
+            self.promises,
+            presence,
+        )
         self.waiting = WaitingBundles(
             *(self.sessions, spool, self.deliverer, self.writer, self._operations, self._checkpointer.cover, node.clock)
         )
@@ -152,6 +164,7 @@ class ShardHome:
 
     def begin(self) -> None:
         """After a recovery, before records come: what is due of what was found."""
+        self.promises.serve()
         for spool_key in self.orphans:
             self._spawn(self.deliverer.backlog.end_rows(spool_key))
         for key in self.ended_groups:
@@ -159,7 +172,7 @@ class ShardHome:
         now = self._node.clock()
         self._wills.recovered(self.published_wills)
         for session in [s for s in self.sessions.values() if not s.is_group]:
-            self._recovered(session, now)
+            self._ends.recovered(session, now)
         self._wills.log_recovered(self.published_wills)
         self.routes.begin(now)
         self.shares.begin()
@@ -322,13 +335,7 @@ class ShardHome:
         self.deliverer.drop_qos0(session)
         session.forget_spooled(self.spool.committed_row)
         self.shares.members.lost(session)
-        if session.will is not None:
-            self.timers.after(min(session.will.delay_s, session.expiry_s), session, "will", self._wills.publish)
-        if session.expiry_s == 0:
-            self._end(session)
-        elif session.logged:
-            self.writer.opened(session)
-            self.timers.after(session.expiry_s, session, "expiry", self._expire)
+        self._ends.disconnected(session)
 
     async def kick(self, client: str, *, end_session: bool = False) -> Kicked | None:
         """An operator ends the client's connection (0x98), and its session too if asked to; None if it has no session.
@@ -341,7 +348,7 @@ class ShardHome:
             self._disconnect(session, ReasonCode.ADMINISTRATIVE_ACTION)
             if end_session and not session.ended:
                 was_logged = session.in_log
-                self._end(session)
+                self._ends.end(session)
                 if was_logged:
                     await self._wills.stored(session)
                     await self.writer.durable(partial(self.writer.gone, session))
@@ -359,7 +366,7 @@ class ShardHome:
             born_us = max(born_us, session.born_us + 1)
             self.timers.cancel(session.client)
             if arrival.clean_start and not session.ended:
-                self._end(session)
+                self._ends.end(session)
             if not session.ended:
                 return session, True
         session = Session(arrival.client, self.number, self.state.received_to, born_us, self.spool.epoch)
@@ -383,37 +390,3 @@ class ShardHome:
         if link is not None:
             link.disconnect(reason)
             self.detach(session, link, send_will=True, reason=reason.name.lower())
-
-    def _recovered(self, session: Session, now: float) -> None:
-        """A session found in the log: whoever was connected has lost the connection with the gateway."""
-        disconnected_ms = session.disconnected_ms
-        if disconnected_ms is None:
-            disconnected_ms = int(now * 1000)
-            session.lost_with_gateway(self._node.numbers.connection(self._node.clock()), disconnected_ms)
-            self.writer.opened(session)  # its time runs from now on, also if there is another crash
-            self._presence.report(session, "lost", reason="gateway_restarted")
-        gone_s = now - disconnected_ms / 1000
-        if session.will is not None:
-            delay = min(session.will.delay_s, session.expiry_s) - gone_s
-            self.timers.after(max(0.0, delay), session, "will", self._wills.publish)
-        self.timers.after(max(0.0, session.expiry_s - gone_s), session, "expiry", self._expire)
-
-    def _expire(self, session: Session) -> None:
-        """The session's time is over, unless another gateway has the shard, where the client may be connected."""
-        self.promises.after_barrier(partial(self._expired, session, session.epoch))
-
-    def _expired(self, session: Session, connection: int) -> None:
-        if session.link is None and session.epoch == connection and not session.ended:
-            self._end(session)
-
-    def _end(self, session: Session) -> None:
-        """The session is over: its will is due at the latest now (MQTT 5.0, 3.1.3.2.2)."""
-        self._wills.publish(session)
-        session.end()
-        if self.sessions.get(session.client) is session:
-            del self.sessions[session.client]
-        self.timers.cancel(session.client)
-        self._subscriber.forget(session)
-        self.deliverer.end(session)
-        if session.in_log:
-            self._wills.end(session)

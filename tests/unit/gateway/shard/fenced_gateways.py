@@ -11,9 +11,8 @@ from gateway.shard.home import Home
 from gateway.shard.shard_home import ShardHome
 from schemas.fences import epoch_of
 from schemas.settings import Settings
-from tests.unit.gateway.shard.home_client import Client
-from tests.unit.gateway.shard.home_harness import SHARDS, HomeHarness, InlineSpools
-from tests.unit.gateway.shard.two_gateways import Either, Gateway
+from tests.unit.gateway.shard.home_harness import SHARDS, InlineSpools
+from tests.unit.gateway.shard.two_gateways import Either, Gateway, TwoGateways
 
 
 class FencedGateway(Gateway):
@@ -61,13 +60,11 @@ class FencedGateway(Gateway):
         self.bus.release()
 
 
-class FencedGateways(HomeHarness):
+class FencedGateways(TwoGateways):
     """`gateways` are those that were ever started."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
-        self._path = directory
-        self.gateways: list[Gateway] = []
         self.home = Either(self.gateways)  # type: ignore[assignment]
         self.is_up = True
 
@@ -81,7 +78,7 @@ class FencedGateways(HomeHarness):
     def spools_in(self, directory: Path) -> InlineSpools:
         return InlineSpools(directory, 0)
 
-    async def start(self, count: int = 2) -> "FencedGateways":  # type: ignore[override]
+    async def start(self, count: int = 2) -> "FencedGateways":
         """Gateways without shards, but for the first one, which has all in epoch 1."""
         for number in range(count):
             gateway = FencedGateway(self, self._path / f"gateway{number}", f"gateway{number}")
@@ -95,19 +92,8 @@ class FencedGateways(HomeHarness):
         assert isinstance(found, FencedGateway)
         return found
 
-    def only(self, number: int) -> None:
-        """Clients reach this gateway only, and have lost their connections with others."""
-        self.gateways[:] = sorted(self.gateways, key=lambda gateway: gateway is not self.gateways[number])
-        for client in self.clients:
-            client.link = None
-
     def log(self, topic: str, shard: int) -> list[MemoryRecord]:
         return [record for record in self.broker.partitions[topic, shard] if not record.is_removed]
 
     def epochs(self, topic: str, shard: int) -> list[int]:
         return [epoch_of(record.headers()) for record in self.log(topic, shard)]
-
-    async def reconnect(self) -> None:
-        for client in self.clients:
-            if client.link is None:
-                await Client.connect(client)

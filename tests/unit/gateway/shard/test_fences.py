@@ -1,9 +1,12 @@
 """Writing fences, and reading partitions by them (G6, Q7)."""
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 from confluent_kafka import KafkaError
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from gateway.errors import BusError, Outranked, ShardLost
 from gateway.memory_bus import MemoryBroker, MemoryBus, MemoryRecord
@@ -12,6 +15,7 @@ from gateway.shard.fences import FencedPartition, write_fences
 from schemas.fences import encode_fence, epoch_headers, fence_key
 from schemas.leases import Claimant
 from schemas.topics import Topics
+from tests.draw import examples
 from tests.unit.gateway.shard.virtual_time import EPOCH, run
 
 ME, OTHER = Claimant("me", 1), Claimant("other", 1)
@@ -133,3 +137,58 @@ def test_a_stale_removal_of_a_fence_is_void() -> None:
     reader.wrote(fence_key(2))
     reader.epoch = 3
     assert reader.fences.fences == [3]
+
+
+WRITES = st.lists(st.tuples(st.sampled_from([b"a", b"b", b"c"]), st.none() | st.sampled_from([b"1", b"2"])), max_size=8)
+
+
+def values(log: Sequence[MemoryRecord], state: dict[bytes, bytes]) -> tuple[dict[bytes, bytes], FencedPartition]:
+    """What a reader of the session log has in the end, which began with `state`."""
+    reader, found = FencedPartition(0), dict(state)
+    for one in log:
+        if reader.take(one) == "counts":
+            key, value = one.key() or b"", one.value()
+            if value is None:
+                found.pop(key, None)
+            else:
+                found[key] = value
+    return found, reader
+
+
+@given(WRITES, WRITES, WRITES, st.data())
+@settings(max_examples=examples(200), deadline=None)
+def test_two_epochs_on_one_log_end_as_the_new_one_says(
+    before: list[tuple[bytes, bytes | None]],
+    stale: list[tuple[bytes, bytes | None]],
+    new: list[tuple[bytes, bytes | None]],
+    data: st.DataObject,
+) -> None:
+    """G6, Q7: records interleaved in any way behind the fence, what is void written again whenever it is read, the log
+    compacted up to anywhere: a reader ends with what counts."""
+    log = [fence(1), *(record(key, 1, value) for key, value in before)]
+    torn = data.draw(st.integers(0, len(stale)), "stored in front of the fence")
+    log += [*(record(key, 1, value) for key, value in stale[:torn]), fence(2, ME)]
+    late = [record(key, 1, value) for key, value in stale[torn:]]
+    between = data.draw(st.integers(0, len(late)), "stored before the owner has read")
+    log += late[:between]
+    owned, reader = values(log, {})
+    fresh = [record(key, 2, owned.get(key)) for key in reader.fences.unmended]
+    fresh += [record(key, 2, value) for key, value in new]
+    late = late[between:]
+    for key, value in new:
+        owned.pop(key, None) if value is None else owned.update({key: value})
+    while fresh or late:
+        is_late = bool(late) and (not fresh or data.draw(st.booleans(), "a stale one"))
+        log.append((late if is_late else fresh).pop(0))
+        reader.take(log[-1])
+    present, reader = values(log, {})
+    assert present == owned
+    log += [record(key, 2, owned.get(key)) for key in reader.fences.unmended]
+    for number, one in enumerate(log):
+        one.stored_at(number, number)
+    to = data.draw(st.integers(0, len(log)), "compacted to")
+    last = {one.key(): one for one in log[:to]}
+    kept = [one for one in log if one.offset() >= to or last[one.key()] is one]
+    found, reader = values(kept, {})
+    assert found == owned
+    assert reader.fences.unmended == []

@@ -43,6 +43,7 @@ class One:
         fenced.check()
         self.writer.begin(5)
         await self.promises.begin(fenced, 1, self.writer.write_barrier, self._mend, partial(self._rewrite, None))
+        self.promises.serve()
         return self
 
     def _mend(self, key: bytes) -> None:
@@ -195,6 +196,27 @@ def test_stale_records_are_written_again_at_once_and_fences_of_earlier_epochs_re
         assert last[fence_key(4)].value() is None
         assert last[fence_key(5)].value() is not None
         assert one.lost == []
+
+    run(scenario())
+
+
+def test_what_becomes_void_before_the_home_has_its_state_waits_for_that() -> None:
+    """G6: else a tombstone would take the place of a session that is not read yet."""
+
+    async def scenario() -> None:
+        one = One()
+        await one.by_others(fence_key(5), encode_fence(Claimant("me", 1)), 5)
+        fenced = FencedPartition(1, 5)
+        fenced.take(one.log[0])
+        one.writer.begin(5)
+        await one.promises.begin(fenced, 1, one.writer.write_barrier, one._mend, one.mended.append)
+        await one.by_others(KEY, b"stale", 4)
+        await one.waits()
+        assert one.mended == []
+        one.promises.serve()
+        assert one.mended == [KEY]
+        await one.waits()
+        assert fenced.fences.unmended == []
 
     run(scenario())
 
