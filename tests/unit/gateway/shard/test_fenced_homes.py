@@ -20,7 +20,7 @@ from schemas.identity import shard_of
 from schemas.leases import Claimant
 from schemas.session_log import SessionKey, WillRecord
 from tests.unit.gateway.shard.fenced_gateways import FencedGateways
-from tests.unit.gateway.shard.home_client import Client, ClientLink
+from tests.unit.gateway.shard.home_client import ClientLink
 from tests.unit.gateway.shard.home_harness import LEAD_S, PARTITIONS, SHARDS, turn
 from tests.unit.gateway.shard.two_gateways import Gateway
 from tests.unit.gateway.shard.virtual_time import run
