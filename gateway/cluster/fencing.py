@@ -6,10 +6,10 @@ Readers ignore records of a lower epoch behind a fence. All readers of a partiti
 ignore the same records.
 
 Order of the fences. A new owner writes its fence to `sessions`, then that to `spool`, **waits until Kafka has stored
-them**, and only then writes the one to each partition of `ingress`. A publish is acknowledged at QoS 2 once a barrier on
-`sessions`, written after Kafka had stored the message, is read back (:mod:`gateway.cluster.read_back`). If the message
-stands behind the fence on `ingress`, the fence on `sessions` was stored before the barrier was written, so the barrier
-stands behind it and nothing is acknowledged. In the other order a message could be dropped and acknowledged.
+them**, and only then writes the one to each partition of `ingress`. A publish is acknowledged at QoS 2 once a barrier
+on `sessions`, written after Kafka had stored the message, is read back (:mod:`gateway.cluster.read_back`). If the
+message stands behind the fence on `ingress`, the fence on `sessions` was stored before the barrier was written, so the
+barrier stands behind it and nothing is acknowledged. In the other order a message could be dropped and acknowledged.
 
 A fence says who has written it (name and boot), so that an owner knows its own. If one of the same or a higher epoch
 stands before it, the epoch is not the owner's alone: it reads on to its own, and claims again above all of them.
