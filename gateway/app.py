@@ -6,7 +6,7 @@ import signal
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
@@ -16,17 +16,19 @@ import structlog
 from gateway.access.access import open_access
 from gateway.access.enrolment import Enrolment
 from gateway.bus import KafkaBus
+from gateway.console.cluster import ClusterSources
 from gateway.console.opening import open_console
 from gateway.feeds.follower import FeedFollower
 from gateway.feeds.service import FeedService
 from gateway.feeds.topics import FeedTopics
 from gateway.host.host_server import HostServer
 from gateway.host.listeners import Listeners, open_quic_tls
+from gateway.host.member_tls import open_member_tls
 from gateway.host.open_files import allow_open_files
 from gateway.host.tls import ServerTls
 from gateway.http.bundles_handler import Mesh
 from gateway.http.server import HttpServer
-from gateway.leases.joining import give_up, open_control, take_part
+from gateway.leases.joining import Cluster
 from gateway.members.access_point import AccessPoint
 from gateway.members.addresses import advertised
 from gateway.members.follower import MembersFollower
@@ -36,6 +38,7 @@ from gateway.members.table import MemberTable
 from gateway.mesh.certificate_topic import CertificateTopic
 from gateway.mesh.platform import Platform
 from gateway.observe.feed_metrics import FeedMetrics
+from gateway.observe.lease_metrics import LeaseMetrics
 from gateway.observe.member_metrics import MemberMetrics
 from gateway.observe.metrics import Sources
 from gateway.observe.observer import Observer
@@ -50,7 +53,7 @@ from gateway.shard.shard_spool import open_spool
 from gateway.watched import Watcher
 from schemas.errors import WaystationError
 from schemas.readiness import announce_ready
-from schemas.settings import Settings
+from schemas.settings import GatewaySettings, Settings
 from schemas.topics import Topics
 from schemas.version import installed_version
 
@@ -87,6 +90,7 @@ async def run(settings: Settings, part: str) -> None:
     platform = Platform(gateway.mesh, time.time) if gateway.mesh.enabled else None
     tls = ServerTls(gateway.tls) if gateway.tls.is_on else None
     quic = open_quic_tls(gateway)
+    member_tls = open_member_tls(gateway)
     enrolment = Enrolment(gateway.enrolment, time.time) if gateway.enrolment.enabled else None
     bus = KafkaBus(settings.kafka, loop, fatal)
     executor, spools = ThreadPoolExecutor(1, "spool"), Path(settings.data) / "spool" / gateway.name
@@ -118,6 +122,7 @@ async def run(settings: Settings, part: str) -> None:
     hosts = HostServer(gateway, home, time.time, lambda: bus.in_flight, fatal, authenticator)
     members = MemberTable(gateway.cluster.members, gateway.cluster.timeout_s)
     feeds = FeedFollower(bus, topics.feeds, settings.feeds, gateway.name, loop.time, time.time, node.counts)
+    shared = ClusterSources(gateway.name) if gateway.cluster.enabled else None
     sources = Sources(
         node,
         home,
@@ -125,22 +130,26 @@ async def run(settings: Settings, part: str) -> None:
         lambda: bus.in_flight,
         bus.stats,
         installed_version(),
-        (MemberMetrics(members, loop.time), FeedMetrics(feeds.table, loop.time)),
+        (
+            MemberMetrics(members, loop.time),
+            FeedMetrics(feeds.table, loop.time),
+            *_lease_metrics(shared, gateway, members, hosts),
+        ),
     )
     readiness = Readiness(topics.egress, topics.ingress, home, bus.stats, lambda: bus.is_consuming, bus.find_fault)
     observer = Observer(sources, home, readiness)
-    sampler = open_console(sources, observer, members, feeds.table) if gateway.console.enabled else None
+    sampler = open_console(sources, observer, members, feeds.table, shared) if gateway.console.enabled else None
     metrics_port = await observer.start(gateway.host, gateway.metrics_port)
     if sampler is not None:
         sampler.start()
     bus.start(home.records)
-    members_follower = MembersFollower(bus, topics.members, members, loop.time, counts)
+    members_follower = MembersFollower(bus, topics.members, members, loop.time, counts, node.broker_clock)
     await asyncio.gather(members_follower.start(), feeds.start())
-    control = None
+    cluster = None
     if gateway.cluster.enabled:
         earlier = members.get(gateway.name)
         node.numbers.begin(time.time(), 0 if earlier is None else earlier.record.boot)
-        control = open_control(node, home, members_follower, members, spools, executor)
+        cluster = Cluster(node, home, hosts, members_follower, members, member_tls, spools, executor)
     await home.start()
     feed_service = FeedService(feeds, settings.feeds, settings.kafka.prefix, loop.time, time.time)
     feed_topics = FeedTopics(node, home, feed_service, settings.feeds.timeout_s, fatal)
@@ -150,17 +159,21 @@ async def run(settings: Settings, part: str) -> None:
     used = (tls, quic)
     enrolled = [] if enrolment is None else [enrolment.file]
     mesh_files = [] if platform is None else platform.files
-    watcher = Watcher([*access.files, *(one.files for one in used if one is not None), *enrolled, *mesh_files])
+    member_files = [] if member_tls is None else member_tls.files
+    served = [one.files for one in used if one is not None]
+    watcher = Watcher([*access.files, *served, *enrolled, *mesh_files, *member_files])
     _on_signals(_RELOAD_SIGNALS, loop, watcher.reload)
     clients = await Listeners.open(hosts, gateway, tls, quic)
-    access_point = AccessPoint(members, gateway.access_point, Random(), loop.time)
+    relay_at = None if cluster is None else await cluster.listen(clients)
+    owner = None if cluster is None else cluster.owners.owner
+    access_point = AccessPoint(members, gateway.access_point, Random(), loop.time, owner)
     mesh = await _mesh(platform, hosts, node)
     http = HttpServer(hosts, gateway, access_point, enrolment, mesh, feed_service)
     ports = clients.ports | await http.open(tls)
-    connect_at = advertised(gateway, ports, socket.gethostname())
-    heartbeats.serve(connect_at)
-    if control is not None:
-        await take_part(control, stopping)
+    connect_at = advertised(gateway, ports | {"metrics": metrics_port}, socket.gethostname())
+    heartbeats.serve(connect_at, relay_at)
+    if cluster is not None and shared is not None:
+        await cluster.take_part(stopping, shared)
     log.info("addresses advertised", **{bearer: f"{at.address}:{at.port}" for bearer, at in connect_at.items()})
     readiness.phase = ""
     addresses = {name: f"{gateway.host}:{port}" for name, port in {**ports, "metrics": metrics_port}.items()}
@@ -177,8 +190,8 @@ async def run(settings: Settings, part: str) -> None:
             signal.signal(number, signal.SIG_IGN)
         readiness.phase = "the gateway is being stopped"
         heartbeats.drain()
-        if control is not None:
-            await give_up(control)
+        if cluster is not None:
+            await cluster.give_up()
         clients.close()
         await http.stop()
         await feed_topics.stop()
@@ -214,6 +227,22 @@ async def _mesh(platform: Platform | None, hosts: HostServer, node: Node) -> Mes
     numbers = {"certificates": len(certificates), "revocations": platform.known.revocations.number}
     log.info("bundles are taken", name=platform.name, **numbers)
     return Mesh(platform, certificates, hosts, gateway)
+
+
+def _lease_metrics(
+    shared: ClusterSources | None, gateway: GatewaySettings, members: MemberTable, hosts: HostServer
+) -> Iterator[LeaseMetrics]:
+    """Those of a gateway that shares the shards."""
+    if shared is not None:
+        yield LeaseMetrics(
+            gateway.name,
+            gateway.cluster.standbys,
+            lambda: shared.leases,
+            members,
+            shared.changes,
+            lambda: 0 if hosts.relays is None else len(hosts.relays),
+            asyncio.get_running_loop().time,
+        )
 
 
 def _heartbeats(node: Node, hosts: HostServer) -> HeartbeatWriter:

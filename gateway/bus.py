@@ -23,6 +23,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
+from gateway.end_offsets import EndOffsets
 from gateway.errors import BusError
 from gateway.kafka_stats import STATISTICS_MS, KafkaStats
 from gateway.record import Record
@@ -140,6 +141,7 @@ class KafkaBus:
         self._applying: set[asyncio.Future[None]] = set()
         self._thread: threading.Thread | None = None
         self._followers: list[TopicFollower] = []
+        self._ends = EndOffsets(self._common, loop)
         self._timer: asyncio.TimerHandle | None = None
         self._closing = False
         self._idle = True
@@ -156,7 +158,7 @@ class KafkaBus:
         self._closing = True
         self._commands.put(None)
         self._ahead.release()
-        ends = [follower.stop(timeout_s) for follower in self._followers]
+        ends = [self._ends.close(), *(follower.stop(timeout_s) for follower in self._followers)]
         if self._thread is not None:
             ends.append(asyncio.to_thread(self._thread.join, timeout_s))
         await asyncio.gather(*ends)
@@ -274,14 +276,7 @@ class KafkaBus:
             await asyncio.wait(self._applying)
 
     async def end_offsets(self, topic: str, partitions: int) -> dict[int, int]:
-        def ends(consumer: Consumer) -> dict[int, int]:
-            return {
-                p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=10, cached=False)[1]
-                for p in range(partitions)
-            }
-
-        found: dict[int, int] = await self._command(ends)
-        return found
+        return await self._ends.of(topic, partitions)
 
     async def read(self, topic: str, start: dict[int, int], on_record: Callable[[Record], None]) -> dict[int, int]:
         return await asyncio.to_thread(read_to_end, self._common, topic, start, on_record)
@@ -297,6 +292,8 @@ class KafkaBus:
         answer: Future[Any] = Future()
 
         def run(consumer: Consumer) -> None:
+            if not answer.set_running_or_notify_cancel():  # nobody waits any more
+                return
             try:
                 answer.set_result(action(consumer))
             except KafkaException as error:

@@ -81,6 +81,8 @@ class TopicFollower:
 
     def _run_commands(self, consumer: Consumer) -> None:
         for action, answer in self._taken_commands():
+            if not answer.set_running_or_notify_cancel():  # nobody waits any more
+                continue
             try:
                 action(consumer)
             except (KafkaException, RuntimeError) as error:
@@ -91,7 +93,8 @@ class TopicFollower:
     def _end_commands(self) -> None:
         """Nobody waits for an answer that does not come."""
         for _, answer in self._taken_commands():
-            answer.set_exception(BusError("the Kafka consumer of control topics has ended"))
+            if answer.set_running_or_notify_cancel():
+                answer.set_exception(BusError("the Kafka consumer of control topics has ended"))
 
     def _taken_commands(self) -> Iterator[tuple[Callable[[Consumer], None], Future[None]]]:
         with suppress(queue.Empty):

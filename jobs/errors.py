@@ -6,7 +6,8 @@ JobError (schemas.errors.WaystationError)
 ├── StackError           a part of the local stack cannot start, or the data directory is in use
 │   └── PortTaken        a configured port is in use by another program
 ├── TopicsError          a topic on the broker differs from its declaration
-├── GatewayApiError      a gateway does not answer, or refuses the request
+├── GatewayApiError      a gateway refuses the request of a command
+│   └── GatewayUnreachable   it does not answer, or is not serving
 ├── FeedCommandError     a gateway or Kafka refuses what is asked about a feed, or does not answer
 ├── SubmissionError      an application cannot be submitted to a cluster, or ended unexpectedly
 ├── LeaseError           another driver holds the checkpoints or took them over, or Kafka does not answer
@@ -47,7 +48,11 @@ class TopicsError(JobError):
 
 
 class GatewayApiError(JobError):
-    """A gateway's admin API does not answer, or refuses the request."""
+    """A gateway refuses the request of a command."""
+
+
+class GatewayUnreachable(GatewayApiError):
+    """A gateway's admin API does not answer, or the gateway is starting or being stopped."""
 
 
 class FeedCommandError(JobError):

@@ -5,10 +5,11 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from schemas.access_settings import is_loopback
 from schemas.errors import SettingsError
 from schemas.leases import MOST_STANDBYS
-from schemas.members import BEARERS, GatewayAddress
-from schemas.sections import Natural, Seconds, Section
+from schemas.members import BEARERS, CONSOLE, GatewayAddress
+from schemas.sections import OFF, ListenerPort, Natural, Seconds, Section
 
 Strategy = Literal["connections", "cpu", "memory"]
 
@@ -30,7 +31,11 @@ Zone = Annotated[str, Meta(max_length=64, description="text, at most 64 characte
 
 
 class GatewayClusterSettings(Section, frozen=True, kw_only=True):
-    """`enabled`: the gateways of the site share its shards (G14); `standbys`: how many keep each shard warm (Q6)."""
+    """`enabled`: the gateways of the site share its shards (G14); `standbys`: how many keep each shard warm (Q6).
+
+    `members_…`: of the listener that takes connections of other gateways. `server_reference`: whether clients that say
+    that they follow a Server Reference are sent to their home, instead of being relayed there.
+    """
 
     enabled: bool
     standbys: Annotated[int, Meta(ge=0, le=MOST_STANDBYS)]
@@ -38,6 +43,18 @@ class GatewayClusterSettings(Section, frozen=True, kw_only=True):
     heartbeat_s: Seconds
     timeout_s: Seconds
     members: Annotated[int, Meta(ge=1, le=1000)]
+    members_host: HostName
+    members_port: ListenerPort
+    advertise_members: HostPort
+    members_certificate: str
+    members_key: str
+    members_ca: str
+    server_reference: bool
+
+    @property
+    def members_files(self) -> tuple[str, str, str]:
+        """Certificate, key and authorities for connections between gateways; all empty without TLS."""
+        return self.members_certificate, self.members_key, self.members_ca
 
 
 class AccessPointSettings(Section, frozen=True, kw_only=True):
@@ -48,7 +65,8 @@ class AccessPointSettings(Section, frozen=True, kw_only=True):
 
 
 class AdvertiseSettings(Section, frozen=True, kw_only=True):
-    """`host` for all bearers; the others have the names of bearers (:data:`schemas.members.BEARERS`)."""
+    """`host` for all bearers; the others have the names of bearers (:data:`schemas.members.BEARERS`), and `console` is
+    where operators reach the console."""
 
     host: HostName
     mqtt: HostPort
@@ -58,31 +76,51 @@ class AdvertiseSettings(Section, frozen=True, kw_only=True):
     http: HostPort
     https: HostPort
     quic: HostPort
+    console: HostPort
 
     def address(self, bearer: str) -> GatewayAddress | None:
-        """The address set for a bearer, None if none is. Raises ValueError for a port of 0 or above 65535."""
-        text: str = getattr(self, bearer)
-        if not text:
-            return None
-        host, _, port = text.rpartition(":")
-        if not 1 <= int(port) <= 65535:
-            raise ValueError(f"{port} is not a port")
-        return GatewayAddress(host.strip("[]"), int(port))
+        """The address set for a bearer or CONSOLE, None if none is. Raises ValueError for a port of 0 or above
+        65535."""
+        return host_port(getattr(self, bearer))
 
 
-def check_members(cluster: GatewayClusterSettings, advertise: AdvertiseSettings) -> None:
-    """The rules between keys. Raises SettingsError."""
+def host_port(text: str) -> GatewayAddress | None:
+    """The address in a :data:`HostPort`, None if that is empty. Raises ValueError for a port of 0 or above 65535."""
+    if not text:
+        return None
+    host, _, port = text.rpartition(":")
+    if not 1 <= int(port) <= 65535:
+        raise ValueError(f"{port} is not a port")
+    return GatewayAddress(host.strip("[]"), int(port))
+
+
+def check_members(host: str, cluster: GatewayClusterSettings, advertise: AdvertiseSettings) -> None:
+    """The rules between keys; `host` is `gateway.host`. Raises SettingsError."""
     if cluster.timeout_s < 3 * cluster.heartbeat_s:
         raise SettingsError(
             f"gateway.cluster.timeout_s = {cluster.timeout_s:g} is too short: a few late heartbeats would take a "
             f"gateway off the list; allowed: at least three times gateway.cluster.heartbeat_s = "
             f"{3 * cluster.heartbeat_s:g}"
         )
-    for bearer in BEARERS:
+    addresses = {f"advertise.{each}": getattr(advertise, each) for each in (*BEARERS, CONSOLE)}
+    for key, text in (addresses | {"cluster.advertise_members": cluster.advertise_members}).items():
         try:
-            advertise.address(bearer)
+            host_port(text)
         except ValueError as error:
-            raise SettingsError(
-                f"gateway.advertise.{bearer} = {getattr(advertise, bearer)!r}: {error}; a port is a number from 1 to "
-                "65535"
-            ) from error
+            raise SettingsError(f"gateway.{key} = {text!r}: {error}; a port is a number from 1 to 65535") from error
+    _check_members_listener(host, cluster)
+
+
+def _check_members_listener(host: str, cluster: GatewayClusterSettings) -> None:
+    files = cluster.members_files
+    if any(files) and not all(files):
+        raise SettingsError(
+            "gateway.cluster.members_certificate, members_key and members_ca belong together: set all three, or none"
+        )
+    address = cluster.members_host or host
+    if cluster.enabled and cluster.members_port != OFF and not any(files) and not is_loopback(address):
+        raise SettingsError(
+            f"other machines can reach the listener for gateways at {address!r}, and whoever connects there is taken "
+            "for a gateway: set gateway.cluster.members_certificate, members_key and members_ca, or "
+            'gateway.cluster.members_host = "127.0.0.1" if all gateways of the site are on this machine'
+        )

@@ -7,7 +7,7 @@ are events in JSON, versioned like those of :mod:`schemas.events`.
 from typing import Annotated, Final, Literal
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from schemas.errors import RecordError
 from schemas.events import Event, decode
@@ -15,6 +15,9 @@ from schemas.events import Event, decode
 BEARERS: Final = ("mqtt", "mqtts", "ws", "wss", "http", "https", "quic")
 """The protocols by which clients reach a gateway: MQTT over TCP and over WebSocket, HTTP, each of them with TLS, and
 MQTT over QUIC (G11)."""
+
+CONSOLE: Final = "console"
+"""Among the addresses of a gateway of a cluster: where operators reach its console. It is no bearer."""
 
 MemberState = Literal["joining", "up", "draining", "gone"]
 """`joining`: started, not serving yet; `up`: serves clients; `draining`: is being stopped; `gone`: has ended in
@@ -54,8 +57,10 @@ class Heartbeat(Event, frozen=True, kw_only=True):
 
     `boot` identifies the gateway's process, as in :class:`schemas.events.PresenceEvent`; a later process has a higher
     one. (`boot`, `seq`) orders the records of a name. `reads` is the lowest version `v` of records on this topic that
-    the gateway reads. `addresses` are those advertised to clients, by bearer; empty before the gateway serves. `zone`
-    is the setting of that name. `at_us` is the gateway's own clock, for people: nothing is decided by it.
+    the gateway reads. `addresses` are those advertised to clients, by bearer, and perhaps CONSOLE; empty before the
+    gateway serves. `relay` is where other gateways connect to relay clients to it; left out if they cannot. `zone` is
+    the setting of that name. `at_us` is the gateway's own clock, for people: nothing is decided by it. Readers ignore
+    fields they do not know.
     """
 
     boot: Count
@@ -67,6 +72,7 @@ class Heartbeat(Event, frozen=True, kw_only=True):
     addresses: Annotated[dict[Annotated[str, Meta(max_length=16)], GatewayAddress], Meta(max_length=16)] = (
         msgspec.field(default_factory=dict)
     )
+    relay: GatewayAddress | UnsetType = UNSET
     load: GatewayLoad = GatewayLoad()
 
 

@@ -317,7 +317,7 @@ def _broken_rules(settings: Settings) -> Iterator[str]:
         lambda: check_presence(settings.presence),
         lambda: check_maintain(settings.maintain, settings.ledger.message_window_days),
         lambda: _check_bearers(gateway),
-        lambda: check_members(gateway.cluster, gateway.advertise),
+        lambda: check_members(gateway.host, gateway.cluster, gateway.advertise),
         lambda: check_mesh(gateway.mesh, gateway.limits.packet_bytes),
         lambda: check_enrolment(gateway.enrolment),
         lambda: check_feeds(settings.feeds, gateway.feeds),

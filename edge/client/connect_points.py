@@ -25,7 +25,7 @@ SCHEMES: Final = (*BEARERS, "kafka")
 Family: TypeAlias = Literal["mqtt", "http", "kafka"]
 POINTS_MAX: Final = 100
 WEBSOCKET_PATH: Final = "/mqtt"
-_PORTS: Final = {
+DEFAULT_PORTS: Final = {
     "mqtt": 1883,
     "mqtts": 8883,
     "ws": 80,
@@ -132,4 +132,4 @@ def _parse(url: str) -> ConnectPoint:
     if not is_websocket and parts.path not in ("", "/"):
         raise ValueError(f"{url!r} has a path, but only ws:// and wss:// can have one")
     path = (parts.path or WEBSOCKET_PATH) if is_websocket else ""
-    return ConnectPoint(parts.scheme, host, _PORTS[parts.scheme] if port is None else port, path)
+    return ConnectPoint(parts.scheme, host, DEFAULT_PORTS[parts.scheme] if port is None else port, path)

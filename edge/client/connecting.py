@@ -9,11 +9,14 @@ in order, or else the application's list of connect points:
     last   those of the last answer, if no access point has answered in this round: an access point may be switched off
            while gateways go on (G12)
 
+A gateway may send the client to another one (MQTT 5.0, 4.11): that is tried next, at most HOPS_MAX times until a
+connection has lasted. If that fails, the round goes on where it was.
+
 A round that ends without a connection gives one error that lists every attempt (G3). After a pause the next one begins,
 for ever: only the caller ends it. Pauses have full jitter, and their bound grows until a connection has lasted.
 
 WAIT --WAITED--> ASK | TRY      ASK --ANSWERED--> TRY       ASK --FAILED--> ASK | TRY | WAIT
-TRY --CONNECTED--> CONNECTED    TRY --FAILED--> TRY | WAIT | ASK    CONNECTED --LOST--> WAIT
+TRY --CONNECTED--> CONNECTED    TRY --FAILED--> TRY | WAIT | ASK    CONNECTED --LOST--> WAIT    TRY --SENT--> TRY
 """
 
 from collections.abc import Sequence
@@ -27,6 +30,7 @@ from mqtt.errors import LocalProtocolError
 
 A = TypeVar("A")
 TRIES_MIN: Final = 2
+HOPS_MAX: Final = 3
 REASON_MAX: Final = 300  # characters kept of a reason, which a server may have written
 
 
@@ -73,7 +77,8 @@ class Connecting(Generic[A]):
             raise ValueError(f"each connect point is tried at least {TRIES_MIN} times, not {tries}")
         self._access_points, self._tries, self._backoff = list(access_points), tries, backoff
         self._known = list(points)  # of the application, or of the last answer
-        self._pauses = 0  # since a connection has lasted
+        self._pauses = self._hops = 0  # since a connection has lasted
+        self._after_hop: Step[A] | None = None
         self.step: Step[A] = Wait(0.0)
         self._begin_round()
 
@@ -90,13 +95,23 @@ class Connecting(Generic[A]):
         self._known, self._has_answer = list(points), True
         self._begin_points()
 
-    def failed(self, reason: str) -> NotReachable | None:
-        """The step has failed; returns the error of the round if that was its last step."""
+    def failed(self, reason: str, sent_to: ConnectPoint | None = None) -> NotReachable | None:
+        """The step has failed; returns the error of the round if that was its last step. `sent_to`: the gateway has
+        refused the client, and named another one."""
         step = self.step
         self._expect(Ask, Try)
         target = step.access_point if isinstance(step, Ask) else step.point if isinstance(step, Try) else None
         self._attempts.append(Attempt(str(target), " ".join(reason[: 2 * REASON_MAX].split())[:REASON_MAX]))
-        return self._next_source() if isinstance(step, Ask) else self._next_point()
+        if isinstance(step, Ask):
+            return self._next_source()
+        if sent_to is not None and self._hops < HOPS_MAX:
+            self._hops += 1
+            self.step = Try(sent_to)
+            return None
+        if self._after_hop is not None:
+            self.step, self._after_hop = self._after_hop, None
+            return None
+        return self._next_point()
 
     def connected(self) -> None:
         """The gateway has accepted the connection."""
@@ -105,18 +120,25 @@ class Connecting(Generic[A]):
             raise self._unexpected()
         self.step = Connected(step.point)
 
-    def lost(self, *, has_lasted: bool) -> None:
-        """The connection has ended. If it `has_lasted`, the pauses are short again."""
+    def lost(self, *, has_lasted: bool, sent_to: ConnectPoint | None = None) -> None:
+        """The connection has ended. If it `has_lasted`, the pauses are short again. `sent_to`: the gateway has named
+        another one."""
         self._expect(Connected)
         if has_lasted:
-            self._pauses = 0
+            self._pauses = self._hops = 0
         self._begin_round()
-        self._wait_before(self.step)
+        if sent_to is not None and self._hops < HOPS_MAX:
+            self._hops += 1
+            self._after_hop = self.step
+            self._wait_before(Try(sent_to))
+        else:
+            self._wait_before(self.step)
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def _begin_round(self) -> None:
         self._attempts: list[Attempt] = []
+        self._after_hop = None
         self._source = 0
         self._has_answer = False
         if self._access_points:
@@ -149,6 +171,7 @@ class Connecting(Generic[A]):
             self._begin_points()
             return None
         error = NotReachable(self._attempts)
+        self._hops = 0
         self._begin_round()
         self._wait_before(self.step)
         return error

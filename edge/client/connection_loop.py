@@ -15,7 +15,8 @@ from edge.client.bearer_client import BearerClient
 from edge.client.connect_points import ConnectPoint, NoConnectPoints
 from edge.client.connecting import Ask, Connected, Connecting, Try, Wait
 from edge.client.errors import NotReachable
-from edge.errors import ConnectionLost, MqttClientError
+from edge.client.server_reference import sent_to
+from edge.errors import ConnectionLost, ConnectRefused, MqttClientError
 from edge.reconnect import STABLE_S, is_final
 
 _log: Final = logging.getLogger("waystation.client")
@@ -82,7 +83,7 @@ class ConnectionLoop:
             if is_final(error):
                 _log.error("%s: %s", point, error)
                 return error
-            self._failed(str(error))
+            self._failed(str(error), _sent_to(error, point))
             return None
         self._connected_at = asyncio.get_running_loop().time()
         self._machine.connected()
@@ -96,12 +97,16 @@ class ConnectionLoop:
         if is_final(error):
             return error
         has_lasted = asyncio.get_running_loop().time() - self._connected_at >= STABLE_S
-        self._machine.lost(has_lasted=has_lasted)
+        self._machine.lost(has_lasted=has_lasted, sent_to=_sent_to(error, point))
         return None
 
-    def _failed(self, reason: str) -> None:
-        exhausted = self._machine.failed(reason)
+    def _failed(self, reason: str, to: ConnectPoint | None = None) -> None:
+        exhausted = self._machine.failed(reason, to)
         if exhausted is not None:
             _log.log(logging.DEBUG if self._has_warned else logging.WARNING, "%s", exhausted)
             self._has_warned = True  # once until it is connected again
             self._on_exhausted(exhausted)
+
+
+def _sent_to(error: MqttClientError, at: ConnectPoint) -> ConnectPoint | None:
+    return sent_to(error.closed, at) if isinstance(error, ConnectRefused | ConnectionLost) else None

@@ -4,12 +4,15 @@ import ssl
 
 from edge.client.bearer_client import BearerHooks
 from edge.client.connect_points import ConnectPoint
+from edge.client.connecting import HOPS_MAX
 from edge.client.limits import Limits
 from edge.client.message import IncomingMessage
 from edge.client.options import EXPIRY, Options
 from edge.client.outbox import Outbox
+from edge.client.server_reference import sent_to
 from edge.client.session_journal import SessionJournal, restore_session
 from edge.client.store import Recovered, StoredMessage
+from edge.errors import ConnectionLost, ConnectRefused, MqttClientError
 from edge.link import Address, QuicTls
 from edge.mqtt_client import Hooks, MqttClient
 from mqtt.client_events import Closed
@@ -31,10 +34,18 @@ class MqttBearer:
         session = restore_session(found, limits.window_messages, limits.window_bytes)
         self._journal = self.in_flight = SessionJournal(session, outbox, found)
         self._address: Address | None = None
+        self._point: ConnectPoint | None = None
+        self._sent_to: ConnectPoint | None = None  # by the gateway of the last connection
+        self._hops = 0  # refusals in a row that have named another gateway
+        self._follows = True
         self._has_inbox = False
         self._mqtt = MqttClient(
             self._current_address,
-            lambda _: options.connect(is_established=session.is_established, receive_maximum=limits.inbox_messages),
+            lambda _: options.connect(
+                is_established=session.is_established,
+                receive_maximum=limits.inbox_messages,
+                follows=self._follows,
+            ),
             session=session,
             limits=ClientLimits(limits.connect_timeout_s, limits.ping_timeout_s),
             on_message=self._received,
@@ -55,12 +66,26 @@ class MqttBearer:
         return self._mqtt.connections
 
     async def connect(self, point: ConnectPoint) -> None:
-        self._address = self._address_of(point)
-        await self._end_old_session(self._address)
-        await self._mqtt.connect()
+        """If a gateway cannot be reached to which another one has sent the client, or if it is sent on and on, it
+        follows nobody until it is connected again: gateways then relay it."""
+        self._point, self._address = point, self._address_of(point)
+        if point != self._sent_to:
+            self._sent_to = None
+        try:
+            await self._end_old_session(self._address)
+            await self._mqtt.connect()
+        except MqttClientError as error:
+            to = sent_to(error.closed, point) if isinstance(error, ConnectRefused | ConnectionLost) else None
+            self._hops = self._hops + 1 if to is not None else 0
+            if self._hops > HOPS_MAX or (to is None and self._sent_to is not None):
+                self._follows = False
+            self._sent_to = to
+            raise
 
     async def wait_closed(self) -> Closed:
-        return await self._mqtt.wait_closed()
+        closed = await self._mqtt.wait_closed()
+        self._sent_to = None if self._point is None else sent_to(closed, self._point)
+        return closed
 
     async def disconnect(self, *, ends_session: bool) -> None:
         ends = ends_session and self._options.is_v5
@@ -140,6 +165,7 @@ class MqttBearer:
             await clean.disconnect()
 
     def _connected(self, connack: Connack) -> None:
+        self._follows, self._hops = True, 0
         self._hooks.on_connected()
 
     def _closed(self, closed: Closed) -> None:

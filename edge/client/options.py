@@ -12,6 +12,7 @@ from edge.client.access_point import AccessPoint
 from edge.client.connect_points import BEARERS, ConnectPoint, Family, family_of, parse_connect_points
 from edge.client.connecting import Connecting
 from edge.client.kafka_options import KafkaOptions
+from edge.client.server_reference import FOLLOWS
 from edge.link import QuicTls
 from edge.reconnect import FullJitter
 from mqtt import codes
@@ -164,12 +165,15 @@ class Options:
         is_shown = not ConnectPoint(self.asked_bearer, "", 0).uses_tls
         return self.http_credentials if access_point.is_private or is_shown else None
 
-    def connect(self, *, is_established: bool, receive_maximum: int) -> Connect:
-        """CONNECT. A client without a session begins with a clean one: a session that the gateway has of an earlier
-        store knows packet ids that this one does not [MQTT-3.2.2-4]."""
+    def connect(self, *, is_established: bool, receive_maximum: int, follows: bool) -> Connect:
+        """CONNECT. `follows`: the client goes to another gateway if it is sent there. A client without a session begins
+        with a clean one: a session that the gateway has of an earlier store knows packet ids that this one does not
+        [MQTT-3.2.2-4]."""
         properties: Properties | None = None
         if self.is_v5:
             properties = {"session_expiry_interval": self.session_expiry_s, "receive_maximum": receive_maximum}
+            if follows:
+                properties["user_property"] = [FOLLOWS]
         clean_start = self.is_v5 and not is_established
         return Connect(
             self.client_id, self.version, clean_start, self.keep_alive_s, self.username, self.password, None, properties

@@ -17,8 +17,9 @@ _PLAIN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,127}")
 _HEADINGS = ("client", "state", "since", "user", "peer", "protocol", "subscriptions", "queued", "bytes", "in flight")
 
 
-def page(found: Mapping[str, Any], asked: Mapping[str, str], now: float) -> Page:
-    """`found` is a page of :func:`gateway.observe.sessions.page`, `asked` the query; `now`: seconds since the epoch."""
+def page(found: Mapping[str, Any], asked: Mapping[str, str], now: float, others: Sequence[Section] = ()) -> Page:
+    """`found` is a page of :func:`gateway.observe.sessions.page`, `asked` the query; `now`: seconds since the epoch.
+    `others`: what to say of sessions that are at other gateways."""
     after = found["next"]
     kept = {"prefix": asked.get("prefix", ""), "state": asked.get("state", "")}
     table = Table(
@@ -33,7 +34,7 @@ def page(found: Mapping[str, Any], asked: Mapping[str, str], now: float) -> Page
         Field("prefix", "client id begins with", kept["prefix"]),
         Field("state", "state", kept["state"], choices),
     )
-    return Page(PATH, "Clients", (Section("", tables=[table]),), search=search)
+    return Page(PATH, "Clients", (Section("", tables=[table]), *others), search=search)
 
 
 def queues(longest: Sequence[Mapping[str, Any]], slow: Sequence[Mapping[str, Any]], now: float) -> Page:

@@ -118,7 +118,7 @@ class Console:
         try:
             page, status = await view(request.query), 200
         except NotFound as error:
-            page, status = Page("", "Not found", (Section("Not found", str(error)),)), 404
+            page, status = Page("", "Not found", (error.section,)), 404
         return await self._rendered(page, request, status)
 
     async def _show_serving(self, view: View, request: web.Request) -> web.Response:
@@ -131,7 +131,7 @@ class Console:
     async def _rendered(self, page: Page, request: web.Request, status: int) -> web.Response:
         health = await self._readiness.check()
         fault = "; ".join(f"{part}: {fault}" for part, fault in health.faults.items() if fault)
-        banner = Banner(self._facts.gateway, self._version, moment(self._clock()), fault)
+        banner = Banner(self._facts.gateway, self._version, moment(self._clock()), fault, self._facts.warning())
         only_live = request.headers.get("X-Console-Part") == "live"
         body = await asyncio.to_thread(render.html, page, banner, only_live=only_live)
         return web.Response(body=body, status=status, content_type="text/html", charset="utf-8")
@@ -157,6 +157,8 @@ class Console:
             return _text(403, "the form is from before the gateway's start: load the client's page again")
         if self._readiness.phase:
             return _text(503, "the gateway is starting or being stopped")
+        if not self._home.has_shard_of(client):
+            return _text(404, "another gateway has the client's shard: load the client's page again")
         kicked = await self._home.kick(client, end_session=end_session)
         if kicked is None:
             return _text(404, "this gateway has no session of that client")

@@ -6,12 +6,24 @@ most ROWS of them.
 
 import asyncio
 import heapq
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-from gateway.console import applications, clients, overview, redundant_feeds, refusals, retained, shards
+from gateway.console import (
+    all_shards,
+    applications,
+    clients,
+    elsewhere,
+    overview,
+    redundant_feeds,
+    refusals,
+    retained,
+    shards,
+)
 from gateway.console.asking import Applications
+from gateway.console.cluster import Cluster
 from gateway.console.history import History
-from gateway.console.parts import ROWS, Action, Page
+from gateway.console.parts import ROWS, Action, Page, Section
 from gateway.console.shards import ShardFacts
 from gateway.feeds.answers import feed_detail
 from gateway.feeds.table import FeedTable
@@ -29,11 +41,16 @@ QUEUES = 20
 
 
 class NotFound(LookupError):
-    """There is no such client or topic; the text says so."""
+    """There is no such client or topic; `section` says so."""
+
+    def __init__(self, section: Section) -> None:
+        super().__init__(section.lead)
+        self.section = section
 
 
 class ConsoleFacts:
-    """Makes the pages, each from its query. `now` gives monotonic seconds."""
+    """Makes the pages, each from its query. `now` gives monotonic seconds; `cluster` is None if gateways do not share
+    the shards."""
 
     def __init__(
         self,
@@ -44,6 +61,7 @@ class ConsoleFacts:
         feeds: FeedTable,
         history: History,
         now: Callable[[], float],
+        cluster: Cluster | None = None,
     ) -> None:
         settings = sources.node.settings
         self.gateway = settings.gateway.name
@@ -55,8 +73,13 @@ class ConsoleFacts:
         self._feeds = feeds
         self._history = history
         self._now = now
+        self._cluster = cluster
         self._applications = Applications(applications.places(settings), now)
         self._scanning = asyncio.Lock()
+
+    def warning(self) -> str:
+        """Which shards have nobody to serve them, "" if all have."""
+        return "" if self._cluster is None else self._cluster.warning(self._now())
 
     async def overview(self, _query: Mapping[str, str]) -> Page:
         stats, health = await self._stats.take(), await self._readiness.check()
@@ -79,13 +102,41 @@ class ConsoleFacts:
                 brokers_up=kafka.brokers_up,
                 kafka_errors={s.labels["code"]: s.value for s in errors.samples if s.name.endswith("_total")},
                 members=members[:ROWS],
+                held=None if self._cluster is None else _held(self._cluster, [one.member.name for one in members]),
             )
         )
 
-    async def shards(self, _query: Mapping[str, str]) -> Page:
+    async def shards(self, query: Mapping[str, str]) -> Page:
         async with self._scanning:
             homes = list(self._sources.home.shards.values())
-            return shards.page([await self._shard(home) for home in homes])
+            here = [await self._shard(home) for home in homes]
+        return shards.page(here) if self._cluster is None else self._all_shards(self._cluster, here, query)
+
+    def _all_shards(self, cluster: Cluster, here: Sequence[ShardFacts], query: Mapping[str, str]) -> Page:
+        now, first, stats = self._now(), _number(query.get("first", "")), {one.number: one.stats for one in here}
+        shown = [
+            all_shards.OneShard(
+                lease,
+                cluster.state(lease, now),
+                cluster.standbys(lease, now),
+                cluster.is_alone(lease, now),
+                cluster.phase(lease.shard),
+                stats.get(lease.shard),
+                cluster.console(cluster.owner(lease.shard), shards.PATH),
+            )
+            for lease in all_shards.of_page(cluster.leases(), first)
+        ]
+        facts = all_shards.AllShardsFacts(
+            shown,
+            first,
+            len(cluster),
+            Counter(cluster.state(lease, now) for lease in cluster.leases()),
+            cluster.owned()[self.gateway],
+            cluster.followed()[self.gateway],
+            [all_shards.ChangeSeen(change, now - change.at) for change in cluster.changes],
+            here,
+        )
+        return all_shards.page(facts, self._clock())
 
     async def _shard(self, home: ShardHome) -> ShardFacts:
         stats, size = SessionStats(), home.spool.size
@@ -108,13 +159,21 @@ class ConsoleFacts:
         wanted = Wanted(query.get("prefix", ""), query.get("after", ""), _state(query.get("state", "")), ROWS)
         async with self._scanning:
             found = await sessions_page(self._sources.home.states, wanted)
-        return clients.page(found, query, self._clock())
+        return clients.page(found, query, self._clock(), self._elsewhere(query))
+
+    def _elsewhere(self, query: Mapping[str, str]) -> list[Section]:
+        if self._cluster is None:
+            return []
+        kept = {key: query.get(key, "") for key in ("prefix", "state")}
+        return [elsewhere.note(self._cluster, clients.PATH, kept["prefix"], **kept)]
 
     async def client(self, client: str, actions: Sequence[Action], notice: str) -> Page:
         """Raises NotFound."""
         session = self._sources.home.session(client)
+        if session is None and self._cluster is not None:
+            raise NotFound(elsewhere.missing(self._cluster, clients.CLIENT_PATH, client))
         if session is None:
-            raise NotFound("This gateway has no session of that client.")
+            raise NotFound(Section("Not found", "This gateway has no session of that client."))
         return clients.client(detail(session), actions, self._clock(), notice)
 
     async def queues(self, _query: Mapping[str, str]) -> Page:
@@ -139,7 +198,7 @@ class ConsoleFacts:
         """Raises NotFound."""
         message = self._sources.node.retained.find(query.get("topic", ""))
         if message is None:
-            raise NotFound("No message is retained on that topic.")
+            raise NotFound(Section("Not found", "No message is retained on that topic."))
         return retained.topic(message, self._clock(), shows_values)
 
     async def feeds(self, _query: Mapping[str, str]) -> Page:
@@ -163,6 +222,15 @@ class ConsoleFacts:
 
 def _state(text: str) -> State | None:
     return "connected" if text == "connected" else "offline" if text == "offline" else None
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
+
+
+def _held(cluster: Cluster, members: Sequence[str]) -> dict[str, overview.Held]:
+    owned, followed = cluster.owned(), cluster.followed()
+    return {one: overview.Held(owned[one], followed[one], cluster.console(one, overview.PATH)) for one in members}
 
 
 def _size(session: Session) -> tuple[int, int]:

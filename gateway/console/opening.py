@@ -2,6 +2,7 @@
 
 import asyncio
 
+from gateway.console.cluster import Cluster, ClusterSources
 from gateway.console.console import Console
 from gateway.console.facts import ConsoleFacts
 from gateway.console.sampler import Sampler
@@ -11,8 +12,15 @@ from gateway.observe.metrics import Sources
 from gateway.observe.observer import Observer
 
 
-def open_console(sources: Sources, observer: Observer, members: MemberTable, feeds: FeedTable) -> Sampler:
-    """Call it before the observer starts. Returns what fills the plots, to be started and stopped."""
+def open_console(
+    sources: Sources,
+    observer: Observer,
+    members: MemberTable,
+    feeds: FeedTable,
+    cluster: ClusterSources | None = None,
+) -> Sampler:
+    """Call it before the observer starts. `cluster`: None if gateways do not share the shards. Returns what fills the
+    plots, to be started and stopped."""
     node, loop = sources.node, asyncio.get_running_loop()
     stages = {
         "produce": sources.kafka.produce_seconds,
@@ -21,7 +29,8 @@ def open_console(sources: Sources, observer: Observer, members: MemberTable, fee
     }
     sampler = Sampler(node, sources.hosts, sources.in_flight, stages)
     readiness, home = observer.readiness, sources.home
-    facts = ConsoleFacts(sources, observer.stats, readiness, members, feeds, sampler.history, loop.time)
+    shared = None if cluster is None else Cluster(node.settings.gateway.name, cluster, members)
+    facts = ConsoleFacts(sources, observer.stats, readiness, members, feeds, sampler.history, loop.time, shared)
     console = Console(facts, observer.access, home, readiness, node.clock, sources.version)
     observer.add_routes(console.routes())
     return sampler

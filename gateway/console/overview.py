@@ -11,6 +11,7 @@ from gateway.console.text import age, bytes_words, number, plain_number, seconds
 from gateway.members.table import GatewayMember, Status
 from gateway.observe.session_stats import SessionStats
 from gateway.shard.spool import SpoolSize
+from schemas.members import CONSOLE
 
 PATH = "/console"
 STAGES = {
@@ -29,8 +30,18 @@ class Member(NamedTuple):
     age_s: float | None
 
 
+class Held(NamedTuple):
+    """In a cluster: how many shards a gateway owns, of how many it is a standby, and where its console is, "" if it
+    does not say."""
+
+    owned: int
+    followed: int
+    console: str
+
+
 class OverviewFacts(NamedTuple):
-    """`parts`: the fault of each part, "" if it has none. `kafka_errors`: by librdkafka's name."""
+    """`parts`: the fault of each part, "" if it has none. `kafka_errors`: by librdkafka's name. `held`: by the member's
+    name; None if gateways do not share the shards."""
 
     gateway: str
     parts: Mapping[str, str]
@@ -43,6 +54,7 @@ class OverviewFacts(NamedTuple):
     brokers_up: int
     kafka_errors: Mapping[str, float]
     members: Sequence[Member]
+    held: Mapping[str, Held] | None = None
 
 
 def page(facts: OverviewFacts) -> Page:
@@ -74,7 +86,7 @@ def page(facts: OverviewFacts) -> Page:
             Section(
                 "Gateways",
                 "All gateways of the site, as their heartbeats on Kafka say.",
-                tables=[_members(facts.gateway, facts.members)],
+                tables=[_members(facts.gateway, facts.members, facts.held)],
             ),
         ),
     )
@@ -152,24 +164,29 @@ def _kafka(facts: OverviewFacts) -> Table:
     return Table("Kafka client", ("figure", "value"), rows, "")
 
 
-def _members(gateway: str, members: Sequence[Member]) -> Table:
-    headings = ("name", "state", "zone", "connections", "cores", "memory", "heartbeat", "addresses")
-    rows = [_member(gateway, one) for one in sorted(members, key=lambda one: one.member.name)]
+def _members(gateway: str, members: Sequence[Member], held: Mapping[str, Held] | None) -> Table:
+    of_shards = () if held is None else ("shards", "standby of")
+    headings = ("name", "state", "zone", *of_shards, "connections", "cores", "memory", "heartbeat", "addresses")
+    rows = [
+        _member(gateway, one, None if held is None else held.get(one.member.name, Held(0, 0, "")))
+        for one in sorted(members, key=lambda one: one.member.name)
+    ]
     return Table("Gateways", headings, rows, "no heartbeat read yet")
 
 
-def _member(gateway: str, one: Member) -> tuple[Cell, ...]:
+def _member(gateway: str, one: Member, held: Held | None) -> tuple[Cell, ...]:
     record, load = one.member.record, one.member.record.load
-    addresses = ", ".join(f"{bearer} {at.address}:{at.port}" for bearer, at in sorted(record.addresses.items()))
+    bearers = [(bearer, at) for bearer, at in sorted(record.addresses.items()) if bearer != CONSOLE]
     own = " (this one)" if one.member.name == gateway else ""
-    named = name(one.member.name)
+    named = name(one.member.name, "" if held is None else held.console)
     return (
         named._replace(text=named.text + own),
         Cell(one.status, "good" if one.status == "up" else "bad" if one.status == "silent" else "text"),
         name(record.zone),
+        *(() if held is None else (number(held.owned), number(held.followed))),
         number(load.connections),
         Cell(f"{load.cpu:.2f}", "number"),
         Cell(f"{bytes_words(load.memory_bytes)} ({load.memory:.0%})", "number"),
         Cell(UNKNOWN if one.age_s is None else f"{age(one.age_s)} ago", "time"),
-        name(addresses),
+        name(", ".join(f"{bearer} {at.address}:{at.port}" for bearer, at in bearers)),
     )

@@ -101,12 +101,14 @@ class Page(NamedTuple):
 
 
 class Banner(NamedTuple):
-    """What every page says: the gateway, its version, its time (UTC), and why it is not ready, "" if it is."""
+    """What every page says: the gateway, its version, its time (UTC), and why it is not ready, "" if it is. `warning`:
+    what is wrong in the cluster, "" if nothing is; a gateway may be ready all the same."""
 
     gateway: str
     version: str
     time: str
     fault: str
+    warning: str = ""
 
 
 def name(text: str, href: str = "") -> Cell:

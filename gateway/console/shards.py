@@ -1,7 +1,7 @@
 """The shards that this gateway has: their sessions, queues, positions and spools.
 
-A row is of one shard and says only what its home knows. Columns for the owner's epoch and a standby belong here once
-several gateways share the shards.
+A row is of one shard and says only what its home knows. If several gateways share the shards, the page shows the others
+too (:mod:`gateway.console.all_shards`).
 """
 
 from collections.abc import Sequence
@@ -12,6 +12,10 @@ from gateway.console.text import bytes_words, number
 from gateway.observe.session_stats import SessionStats
 
 PATH = "/console/shards"
+LEAD = (
+    "A client's session is in one shard. Lag: records for the shard on Kafka that are not applied yet; the end that it "
+    "is measured from is up to 5 s old. Parked: instructions that wait for direct deliveries."
+)
 
 
 class ShardFacts(NamedTuple):
@@ -50,19 +54,12 @@ _HEADINGS = (
 
 
 def page(shards: Sequence[ShardFacts]) -> Page:
+    return Page(PATH, "Shards", (Section("", LEAD, tables=[table(shards)]),))
+
+
+def table(shards: Sequence[ShardFacts]) -> Table:
     rows = [_row(one) for one in sorted(shards, key=lambda one: one.number)]
-    return Page(
-        PATH,
-        "Shards",
-        (
-            Section(
-                "",
-                "A client's session is in one shard. Lag: records for the shard on Kafka that are not applied yet; the "
-                "end that it is measured from is up to 5 s old. Parked: instructions that wait for direct deliveries.",
-                tables=[Table("Shards of this gateway", _HEADINGS, rows, "this gateway has no shard")],
-            ),
-        ),
-    )
+    return Table("Shards of this gateway", _HEADINGS, rows, "this gateway has no shard")
 
 
 def _row(one: ShardFacts) -> tuple[Cell, ...]:

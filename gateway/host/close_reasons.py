@@ -20,6 +20,8 @@ CONNECT_TIMEOUT = "connect_timeout"
 UNTRUSTED_PROXY = "untrusted_proxy"
 PROXY_HEADER_MISSING = "proxy_header_missing"
 PROXY_HEADER_MALFORMED = "proxy_header_malformed"
+UNKNOWN_MEMBER = "unknown_member"
+"""It came to the listener for other gateways, and is from none that is known."""
 STREAM_CLOSED = "stream_closed"
 """The client of an event stream has closed it, or its time limit was reached."""
 RELAYED = "relayed"
@@ -37,6 +39,7 @@ CLOSE_REASONS: Final = frozenset(
         UNTRUSTED_PROXY,
         PROXY_HEADER_MISSING,
         PROXY_HEADER_MALFORMED,
+        UNKNOWN_MEMBER,
         STREAM_CLOSED,
         STREAM_STALLED,
         RELAYED,
@@ -51,7 +54,15 @@ CLOSE_REASONS: Final = frozenset(
 """Every word in use."""
 
 ORDINARY: Final = frozenset(
-    {NORMAL_DISCONNECTION, DISCONNECT_WITH_WILL, CONNECTION_LOST, "session_taken_over", "server_shutting_down"}
+    {
+        NORMAL_DISCONNECTION,
+        DISCONNECT_WITH_WILL,
+        CONNECTION_LOST,
+        "session_taken_over",
+        "server_shutting_down",
+        "server_moved",
+        "use_another_server",
+    }
 )
 """Ends that also happen to well-behaved clients: not logged."""
 

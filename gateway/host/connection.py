@@ -1,11 +1,13 @@
 """A connection of a client as the server that has it sees it, and what carries its bytes."""
 
 from collections.abc import Callable
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from mqtt.codes import ReasonCode
 
 Refuse: TypeAlias = Callable[[bytes], None]
+
+_WITH_TLS: Final = {"mqtt": "mqtts", "ws": "wss"}
 
 
 class Transport(Protocol):
@@ -14,6 +16,8 @@ class Transport(Protocol):
     peer: str
     bearer: str
     """`mqtt`, `ws` or `quic`."""
+    uses_tls: bool
+    """Whether the client has connected with TLS."""
     certificate: str | None
     """The common name in the subject of the client's verified certificate."""
 
@@ -34,6 +38,11 @@ class Transport(Protocol):
     def pause_reading(self) -> None: ...
 
     def resume_reading(self) -> None: ...
+
+
+def public_bearer(transport: Transport) -> str:
+    """The bearer by which the client has connected, one of :data:`schemas.members.BEARERS`."""
+    return _WITH_TLS.get(transport.bearer, transport.bearer) if transport.uses_tls else transport.bearer
 
 
 class ByteTaker(Protocol):

@@ -5,6 +5,7 @@ from typing import Any, Final
 from uuid import uuid4
 
 from gateway.host.authenticator import Credentials, NotAdmitted
+from gateway.host.connection import Transport
 from gateway.host.outbound import PublishEncoder
 from gateway.shard.arrivals import Arrival
 from gateway.shard.rules import ClientRules
@@ -19,6 +20,8 @@ from schemas.session_log import WillRecord
 from schemas.settings import GatewayLimits
 
 _NAMES_TRIED: Final = 64
+_FOLLOWS: Final = ("server-reference", "follow")
+"""The user property of CONNECT by which a client says so."""
 
 
 def client_id(connect: Connect, is_here: Callable[[str], bool]) -> str:
@@ -32,6 +35,23 @@ def client_id(connect: Connect, is_here: Callable[[str], bool]) -> str:
         if is_here(name):
             break
     return name
+
+
+def credentials_of(connect: Connect, transport: Transport, is_here: Callable[[str], bool]) -> Credentials:
+    """Whose CONNECT it is, as far as the client says and its transport has proven; `is_here` as in `client_id`."""
+    return Credentials(
+        client_id(connect, is_here),
+        connect.username,
+        connect.password,
+        transport.certificate,
+        transport.peer,
+        transport.bearer,
+    )
+
+
+def follows_reference(connect: Connect) -> bool:
+    """Whether the client says that it connects to the server that a Server Reference names (MQTT 5.0, 4.11)."""
+    return _FOLLOWS in (connect.properties or {}).get("user_property", ())
 
 
 def granted_expiry(connect: Connect, limits: GatewayLimits) -> int:

@@ -4,8 +4,8 @@ from typing import NamedTuple, Protocol
 
 
 class HomeElsewhere(NamedTuple):
-    """The gateway that has a client's shard: its name, and where it takes relayed connections. `epoch`: of the shard's
-    ownership; it grows with each owner."""
+    """The gateway that has a client's shard: its name, and where it takes relayed connections; port 0 if it takes none.
+    `epoch`: of the shard's ownership; it grows with each owner."""
 
     gateway: str
     address: str
@@ -15,10 +15,14 @@ class HomeElsewhere(NamedTuple):
 
 
 class Homes(Protocol):
-    """The present owners of all shards."""
+    """The present owners of all shards. A client "" is one without an identifier: any shard will do."""
+
+    def is_here(self, client: str) -> bool:
+        """Whether this gateway serves the client's shard."""
+        ...
 
     def elsewhere(self, client: str) -> HomeElsewhere | None:
-        """Who has the client's shard; None if this gateway has it, or nobody known does."""
+        """The other gateway that serves the client's shard; None if this one does, or nobody known."""
         ...
 
     def epoch(self, client: str) -> int:
@@ -26,5 +30,14 @@ class Homes(Protocol):
         ...
 
     async def newer(self, client: str, epoch: int) -> HomeElsewhere | None:
-        """As `elsewhere`, once the client's shard has at least `epoch`, or after a while."""
+        """As `elsewhere`, once the client's shard has at least `epoch` and somebody serves it, or after a while."""
+        ...
+
+    def is_owner(self, home: HomeElsewhere) -> bool:
+        """Whether nobody has owned the shard since."""
+        ...
+
+    def reference(self, client: str, bearer: str) -> str | None:
+        """Where a client that has to leave this gateway finds its home by `bearer` (:data:`schemas.members.BEARERS`),
+        as a Server Reference (MQTT 5.0, 4.11); None if that is not known."""
         ...

@@ -8,13 +8,14 @@ from typing import Any
 import structlog
 
 from gateway.errors import BusError
-from gateway.host.authenticator import Credentials, NotAdmitted
+from gateway.host.authenticator import NotAdmitted
 from gateway.host.close_reasons import close_reason
 from gateway.host.connection import Transport
-from gateway.host.handshake import arrival_of, client_id, connack_properties, granted_expiry, outbound_encoder
+from gateway.host.handshake import arrival_of, connack_properties, credentials_of, granted_expiry, outbound_encoder
 from gateway.host.host_server import HostServer
 from gateway.host.outbound import PublishEncoder
 from gateway.host.rate_limit import RateLimit
+from gateway.host.relays import Refusal
 from gateway.host.watermarks import is_above
 from gateway.shard.arrivals import LOST_CONNECTING
 from gateway.shard.messages import Delivery, Message
@@ -167,7 +168,10 @@ class HostConnection:
         self._server.dirty.add(self)
 
     def disconnect(self, reason: ReasonCode) -> None:
-        self._leave(self._core.disconnect(reason))
+        relays, connect, properties = self._server.relays, self._core.connect, None
+        if relays is not None and connect is not None:
+            reason, properties = relays.ending(self._transport, connect, self._client, reason)
+        self._leave(self._core.disconnect(reason, properties))
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
@@ -262,7 +266,7 @@ class HostConnection:
         except BusError as error:
             log.warning("request failed", client=self._client, reason=str(error))
             self.disconnect(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR)
-        except NotAdmitted as error:  # its shard has moved meanwhile
+        except NotAdmitted as error:  # the client's shard has moved meanwhile
             self.disconnect(error.reason)
         finally:
             self._busy = False
@@ -273,20 +277,13 @@ class HostConnection:
         server, transport = self._server, self._transport
         self._version = connect.version
         self._encoder = outbound_encoder(connect, server.limits, server.clock)
+        if not server.is_full() and await self._is_elsewhere(connect):
+            return
         if server.is_full() or not server.home.has_capacity(connect.client_id):
             self.disconnect(ReasonCode.QUOTA_EXCEEDED)
             return
-        if self._is_elsewhere(connect):
-            return
         self._is_connecting = True
-        credentials = Credentials(
-            client_id(connect, server.home.has_shard_of),
-            connect.username,
-            connect.password,
-            transport.certificate,
-            transport.peer,
-            transport.bearer,
-        )
+        credentials = credentials_of(connect, transport, server.home.has_shard_of)
         expiry_s = granted_expiry(connect, server.limits)
         try:
             rules = await server.authenticator.admit(credentials)
@@ -299,7 +296,8 @@ class HostConnection:
                 self._rate_limit = RateLimit(rules, self.read_on)
             attached = await server.home.attach(arrival, self)
         except NotAdmitted as error:
-            server.not_admitted(credentials, error)
+            if error.reason is not ReasonCode.USE_ANOTHER_SERVER:
+                server.not_admitted(credentials, error)
             self._is_connecting = False
             self.disconnect(error.reason)
             return
@@ -317,24 +315,23 @@ class HostConnection:
         self._waiting.extendleft(reversed(held))
         attached.home.resume(attached.session, self)
 
-    def _is_elsewhere(self, connect: Connect) -> bool:
-        """Whether the client's home is at another gateway: then it is relayed, or the relaying gateway told so."""
-        relays, first, self._first = self._server.relays, self._first, None
-        if relays is None:
+    async def _is_elsewhere(self, connect: Connect) -> bool:
+        """Whether the client's home is at another gateway: then its connection goes on there, or ends here."""
+        relays, first = self._server.relays, self._first
+        if relays is None or first is None:
             return False
-        if self._transport.refuse is not None:
-            refusal = relays.refusal(connect.client_id)
-            if refusal is not None:
-                self._transport.refuse(refusal)
-                self._leave(self._core.disconnect(ReasonCode.USE_ANOTHER_SERVER))
-            return refusal is not None
-        relay = relays.take(self._transport, connect, bytes(first or b""))
-        if relay is None:
-            return False
-        self._gone, self._reads = True, False
-        self._server.replaced(self, relay)
-        self._transport.hand_over(relay)
-        return True
+        found = await relays.bring_home(self._transport, connect, first)
+        self._first = None
+        if isinstance(found, Refusal):
+            self._leave(self._core.disconnect(*found))
+        elif found is not None and self._is_over():
+            relays.abandon(found)
+        elif found is not None:
+            self._gone, self._reads = True, False
+            self._server.replaced(self, found)
+            self._transport.hand_over(found)
+            found.begin()
+        return found is not None or self._is_over()
 
     async def _subscribe(self, attached: Attached, packet: Subscribe) -> None:
         def answer(codes: list[ReasonCode]) -> None:

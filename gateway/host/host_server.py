@@ -1,7 +1,6 @@
 """All connections of a gateway: their shared state, and the timers that flush and check them."""
 
 import asyncio
-import ssl
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
@@ -21,6 +20,7 @@ from mqtt.limits import ConnectionLimits
 from schemas.settings import GatewaySettings
 
 if TYPE_CHECKING:  # it needs the server
+    from gateway.host.member_tls import MemberTls
     from gateway.host.relays import Relays
 
 _READ_BUFFER_BYTES = 32 * 1024
@@ -67,7 +67,8 @@ class HostServer:
         self.counts: Counter[str] = Counter()
         self.traffic = TrafficCounters()
         self.relays: Relays | None = None
-        """To the homes of clients at other gateways; None while there are none. :meth:`relay_to` gives it."""
+        """Brings clients to their homes at other gateways; None while there are none. :meth:`relay_to` gives it."""
+        self._redirects = settings.cluster.server_reference
         self.dirty = _DirtySet(self)
         self.close_log = CloseLog(self.now)
         self._on_fatal = on_fatal
@@ -112,11 +113,13 @@ class HostServer:
             topic=topic[:128],
         )
 
-    def relay_to(self, homes: Homes, tls: ssl.SSLContext | None) -> None:
-        """From now on clients whose home is elsewhere are relayed there; `tls` shows other members who this one is."""
+    def relay_to(self, homes: Homes, tls: "MemberTls | None") -> "Relays":
+        """From now on clients whose home is elsewhere are brought there; `tls` shows other members who this one is.
+        Call it before the listeners open."""
         from gateway.host.relays import Relays
 
-        self.relays = Relays(self, homes, tls)
+        self.relays = Relays(self, homes, tls, self._redirects)
+        return self.relays
 
     def replaced(self, connection: Connection, by: Connection) -> None:
         """A connection goes on as another kind of connection."""

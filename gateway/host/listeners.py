@@ -9,6 +9,7 @@ from websockets.asyncio.server import Server
 
 from gateway.host.drain import until
 from gateway.host.host_server import HostServer
+from gateway.host.member_tls import MemberTls
 from gateway.host.proxied import ProxiedProtocol
 from gateway.host.proxies import TrustedProxies
 from gateway.host.relayed import MemberProtocol
@@ -86,10 +87,13 @@ class Listeners:
         for quic in self.quic:
             quic.closed()
 
-    async def open_members(self, host: str, port: int, tls: ServerTls | None) -> None:
-        """Also listens for connections that other gateways relay, from members of the cluster (G14): `tls` must require
-        their certificates. Raises OSError."""
-        await self._open_tcp("relay", host, port, lambda: MemberProtocol(self._server), tls)
+    async def open_members(self, host: str, port: int, tls: MemberTls | None, is_member: Callable[[str], bool]) -> int:
+        """Also listens for connections that other gateways relay (G14); returns the port. With `tls` only gateways for
+        which `is_member` says so get in. Raises OSError."""
+        server = None if tls is None else tls.server
+        known = None if tls is None else is_member
+        await self._open_tcp("relay", host, port, lambda: MemberProtocol(self._server, known), server)
+        return self.ports["relay"]
 
     async def _open_tcp(
         self, name: str, host: str, port: int | str, protocol: Protocol, tls: ServerTls | None = None

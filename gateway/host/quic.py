@@ -36,6 +36,7 @@ class QuicTransport:
     `handshake_done` is called once, at the end of the handshake or of the connection, whichever is first."""
 
     bearer = "quic"
+    uses_tls = True
     refuse: Refuse | None = None
 
     def __init__(

@@ -1,7 +1,8 @@
 """What a gateway says of a client whose bytes it relays to the client's home: a PROXY header of version 2 (G14, R11).
 
 It has the client's address, so that presence and logs know the true peer, and as extensions (TLV) what the relaying
-gateway has proven: the common name of a verified certificate (PP2_TYPE_SSL, PP2_SUBTYPE_SSL_CN), and the bearer.
+gateway has proven: whether the client uses TLS (PP2_TYPE_SSL), the common name of its verified certificate
+(PP2_SUBTYPE_SSL_CN), and the bearer.
 The home believes it because only members of the cluster can connect to the listener that reads it.
 """
 
@@ -25,6 +26,7 @@ _TYPE_BEARER: Final = 0xE0  # PP2_TYPE_MIN_CUSTOM
 _SUBTYPE_CN: Final = 0x22
 _CLIENT_SSL, _CERT_CONN, _CERT_SESSION = 0x01, 0x02, 0x04
 _SSL: Final = Struct(">BI")  # client flags; 0: the certificate is verified
+_VERIFIED, _NOT_VERIFIED = 0, 1
 _TLV: Final = Struct(">BH")
 _PORT: Final = Struct(">H")
 _BEARERS: Final = ("mqtt", "ws", "quic")
@@ -32,11 +34,13 @@ _NAME_BYTES_MAX: Final = 1_024
 
 
 class RelayedClient(NamedTuple):
-    """`peer`: `address:port`, "" if not known; `bearer` as of :class:`gateway.host.connection.Transport`;
-    `certificate`: the common name of the client's verified certificate, None without one."""
+    """`peer`: `address:port`, "" if not known; `bearer` and `uses_tls` as of
+    :class:`gateway.host.connection.Transport`; `certificate`: the common name of the client's verified certificate,
+    None without one."""
 
     peer: str
     bearer: str
+    uses_tls: bool
     certificate: str | None
 
 
@@ -46,8 +50,10 @@ def encode(client: RelayedClient) -> bytes:
     body = addresses + _tlv(_TYPE_BEARER, client.bearer.encode())
     if client.certificate is not None:
         name = client.certificate.encode(errors="replace")[:_NAME_BYTES_MAX]
-        verified = _SSL.pack(_CLIENT_SSL | _CERT_CONN | _CERT_SESSION, 0)
+        verified = _SSL.pack(_CLIENT_SSL | _CERT_CONN | _CERT_SESSION, _VERIFIED)
         body += _tlv(_TYPE_SSL, verified + _tlv(_SUBTYPE_CN, name))
+    elif client.uses_tls:
+        body += _tlv(_TYPE_SSL, _SSL.pack(_CLIENT_SSL, _NOT_VERIFIED))
     return SIGNATURE + bytes((PROXY_COMMAND, family)) + _PORT.pack(len(body)) + body
 
 
@@ -59,19 +65,21 @@ def decode(header: bytes) -> RelayedClient:
     bearer = found.get(_TYPE_BEARER, b"").decode(errors="replace")
     if bearer not in _BEARERS:
         raise ProxyHeaderError(f"the PROXY header of a relayed connection has no bearer that is known: {bearer[:20]!r}")
-    certificate = _common_name(found[_TYPE_SSL]) if _TYPE_SSL in found else None
-    return RelayedClient("" if address is None else f"{address[0]}:{address[1]}", bearer, certificate)
+    uses_tls, certificate = _tls(found[_TYPE_SSL]) if _TYPE_SSL in found else (False, None)
+    return RelayedClient("" if address is None else f"{address[0]}:{address[1]}", bearer, uses_tls, certificate)
 
 
-def _common_name(value: bytes) -> str | None:
+def _tls(value: bytes) -> tuple[bool, str | None]:
+    """Whether the client uses TLS, and the common name of its verified certificate."""
     if len(value) < _SSL.size:
         raise ProxyHeaderError("the extension SSL of the PROXY header is cut off")
     flags, verify = _SSL.unpack_from(value)
+    uses_tls = bool(flags & _CLIENT_SSL)
     if verify or not flags & (_CERT_CONN | _CERT_SESSION):
-        return None
+        return uses_tls, None
     name = split_extensions(value[_SSL.size :]).get(_SUBTYPE_CN)
     try:
-        return None if name is None else name.decode()
+        return uses_tls, None if name is None else name.decode()
     except UnicodeDecodeError as error:
         raise ProxyHeaderError("the common name in the PROXY header is not UTF-8") from error
 

@@ -17,6 +17,7 @@ class MqttTcpProtocol(asyncio.BufferedProtocol):
 
     bearer = "mqtt"
     refuse: Refuse | None = None
+    uses_tls = False
     certificate: str | None = None
 
     def __init__(self, server: HostServer) -> None:
@@ -32,6 +33,7 @@ class MqttTcpProtocol(asyncio.BufferedProtocol):
         self._transport.set_write_buffer_limits(high=self._server.limits.write_buffer_bytes)
         address = transport.get_extra_info("peername")
         self.peer = f"{address[0]}:{address[1]}" if address else ""
+        self.uses_tls = transport.get_extra_info("sslcontext") is not None
         self.certificate = common_name(transport.get_extra_info("peercert"))
         self._connection = HostConnection(self._server, self)
 

@@ -7,22 +7,24 @@ invalid certificate or key changes nothing.
 
 import ssl
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from gateway.watched import Watched
 from schemas.access_settings import TlsSettings
 from schemas.errors import SettingsError
 
 _VERIFY = {"no": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
+_KEYS: Final = ("gateway.tls.certificate", "gateway.tls.key", "gateway.tls.client_ca")
 _VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 
 
 class ServerTls:
-    """`context` is for listeners; `files` must be watched. Raises SettingsError if the files cannot be used."""
+    """`context` is for listeners; `files` must be watched. `keys` are the names of the settings that name the files.
+    Raises SettingsError if the files cannot be used."""
 
-    def __init__(self, settings: TlsSettings) -> None:
+    def __init__(self, settings: TlsSettings, keys: tuple[str, ...] = _KEYS) -> None:
         paths = [path for path in (settings.certificate, settings.key, settings.client_ca) if path]
-        self.files = Watched(paths, lambda: server_context(settings))
+        self.files = Watched(paths, lambda: server_context(settings, keys))
         self.context = self.files.current
         self.context.sni_callback = self._take_present
         self.handshake_timeout_s = settings.handshake_timeout_s
@@ -46,20 +48,21 @@ def common_name(certificate: Mapping[str, Any] | None) -> str | None:
     return names[0] if len(names) == 1 else None
 
 
-def server_context(settings: TlsSettings) -> ssl.SSLContext:
-    """A context from the files of the settings. Raises SettingsError if they cannot be used."""
+def server_context(settings: TlsSettings, keys: tuple[str, ...] = _KEYS) -> ssl.SSLContext:
+    """A context from the files of the settings, whose names are `keys`. Raises SettingsError if they cannot be used."""
+    certificate_key, key_key, authorities_key = keys
 
     def no_password() -> str:
-        raise SettingsError(f"{settings.key} (gateway.tls.key) is encrypted: use a key without a password")
+        raise SettingsError(f"{settings.key} ({key_key}) is encrypted: use a key without a password")
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = _VERSIONS[settings.minimum_version]
     context.options |= ssl.OP_NO_RENEGOTIATION
-    files = f"{settings.certificate} (gateway.tls.certificate) and {settings.key} (gateway.tls.key)"
+    files = f"{settings.certificate} ({certificate_key}) and {settings.key} ({key_key})"
     try:
         context.load_cert_chain(settings.certificate, settings.key, no_password)
         if settings.client_certificates != "no":
-            files = f"{settings.client_ca} (gateway.tls.client_ca)"
+            files = f"{settings.client_ca} ({authorities_key})"
             context.load_verify_locations(settings.client_ca)
             context.verify_mode = _VERIFY[settings.client_certificates]
             # A resumed session is not verified again: the authorities may have changed meanwhile.

@@ -76,6 +76,7 @@ class _WebSocketTransport:
         self._close_code = _NORMAL
         self._watchdog: asyncio.TimerHandle | None = None
         self.peer = peer
+        self.uses_tls = socket.transport.get_extra_info("sslcontext") is not None
         self.certificate = common_name(socket.transport.get_extra_info("peercert"))
         self.connection: ByteTaker = HostConnection(server, self)
 

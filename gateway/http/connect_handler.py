@@ -39,7 +39,7 @@ class ConnectHandler:
         if bearer not in BEARERS:
             raise bad_request("malformed_parameter", f"bearer must be one of: {', '.join(BEARERS)}")
         self._check_client(client)
-        points = self._access_point.connect_points(bearer)
+        points = self._access_point.connect_points(bearer, client)
         if not points:
             raise Problem(
                 503,

@@ -106,6 +106,7 @@ class Control:
         self._drained = asyncio.Event()
         self._changed = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
+        self._verifying: asyncio.Task[None] | None = None
         self._is_stopped = False
 
     # -- for the rest of the gateway -----------------------------------------------------------------------------------
@@ -218,8 +219,10 @@ class Control:
                     self._homes.unfollow(shard)
                 case m.Hold():
                     self._homes.hold()
-                case m.Verify():
-                    self._spawn(self._verify())
+                case m.Verify():  # an earlier one would answer for what it has not seen
+                    if self._verifying is not None:
+                        self._verifying.cancel()
+                    self._verifying = self._spawn(self._verify())
                 case m.Resume():
                     self._homes.resume()
                 case m.Drained():

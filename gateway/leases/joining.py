@@ -6,16 +6,25 @@ from pathlib import Path
 
 import structlog
 
+from gateway.cluster.lease_table import Lease
 from gateway.cluster.life import Life
 from gateway.cluster.timings import LeaseTimings, LifeTimings
+from gateway.console.cluster import ClusterSources
+from gateway.host.host_server import HostServer
+from gateway.host.listeners import Listeners
+from gateway.host.member_tls import MemberTls
+from gateway.host.members_listener import open_members_listener
 from gateway.leases.control import Control
 from gateway.leases.follower import LeasesFollower
 from gateway.leases.owned_shards import OwnedShards
+from gateway.leases.owners import Owners
 from gateway.members.follower import MembersFollower
 from gateway.members.table import MemberTable
 from gateway.shard.home import Home
 from gateway.shard.node import Node
+from gateway.shard.shard_spool import open_spool
 from schemas.leases import Claimant
+from schemas.members import GatewayAddress
 
 _SILENT_BEATS = 3
 _READING_GAP_BEATS = 2
@@ -31,59 +40,79 @@ supervisor allows."""
 log = structlog.get_logger(__name__)
 
 
-def open_control(
-    node: Node, home: Home, members: MembersFollower, table: MemberTable, directory: Path, executor: Executor
-) -> Control:
-    """This gateway's part in the cluster; `directory` has the files of spools. Call it once the process has its
-    number. `start` follows."""
-    loop, settings = asyncio.get_running_loop(), node.settings
-    cluster = settings.gateway.cluster
-    me = Claimant(settings.gateway.name, node.numbers.boot)
-    life = Life(
-        me,
-        LifeTimings(
-            silent_s=_SILENT_BEATS * cluster.heartbeat_s, reading_gap_s=_READING_GAP_BEATS * cluster.heartbeat_s
-        ),
-        cluster.members,
-    )
-    control = Control(
-        node.bus,
-        node.topics.leases,
-        me,
-        settings.kafka.shards,
-        cluster.standbys,
-        OwnedShards(node, home, directory, executor),
-        lambda on_read: LeasesFollower(node.bus, node.topics.leases, on_read, loop.time, node.counts),
-        node.clock,
-        node.on_fatal,
-        LeaseTimings(),
-        life,
-    )
-    for member in table:
-        control.heard(member.name, member.record, is_old=True)
-    members.listeners.append(lambda name, record: control.heard(name, record, is_old=False))
-    return control
+class Cluster:
+    """This gateway's part in the cluster. `directory` has the files of spools. Make it once the process has its number;
+    then `listen`, `take_part`, and `give_up` at the end. Raises SettingsError."""
 
+    def __init__(
+        self,
+        node: Node,
+        home: Home,
+        hosts: HostServer,
+        members: MembersFollower,
+        table: MemberTable,
+        tls: MemberTls | None,
+        directory: Path,
+        executor: Executor,
+    ) -> None:
+        loop, settings = asyncio.get_running_loop(), node.settings
+        self._gateway = settings.gateway
+        self._table = table
+        self._tls = tls
+        cluster = settings.gateway.cluster
+        me = Claimant(settings.gateway.name, node.numbers.boot)
+        beat_s = cluster.heartbeat_s
+        timings = LifeTimings(silent_s=_SILENT_BEATS * beat_s, reading_gap_s=_READING_GAP_BEATS * beat_s)
+        self.control = control = Control(
+            node.bus,
+            node.topics.leases,
+            me,
+            settings.kafka.shards,
+            cluster.standbys,
+            OwnedShards(node, home, lambda shard: open_spool(directory, shard, executor)),
+            lambda on_read: LeasesFollower(node.bus, node.topics.leases, on_read, loop.time, node.counts),
+            node.clock,
+            node.on_fatal,
+            LeaseTimings(),
+            Life(me, timings, cluster.members),
+        )
+        for member in table:
+            control.heard(member.name, member.record, is_old=True)
+        members.listeners.append(lambda name, record: control.heard(name, record, is_old=False))
+        self.owners = Owners(control.table, table, me, lambda shard: control.phase(shard) == "serving", loop.time)
+        self._relays = hosts.relay_to(self.owners, tls)
+        control.listeners.append(self._lease_changed)
 
-async def take_part(control: Control, stopping: asyncio.Future[None]) -> None:
-    """Begins; returns once all shards have owners that serve, here or elsewhere, or after a while: this gateway can
-    serve the clients of those that have. Raises BusError."""
-    await control.start()
-    settled = asyncio.ensure_future(control.settled())
-    await asyncio.wait({settled, stopping}, timeout=_SETTLE_S, return_when=asyncio.FIRST_COMPLETED)
-    if not settled.done():
-        settled.cancel()
-        if not stopping.done():
-            without = [shard for shard in range(len(control.table)) if not control.table[shard].is_fenced]
-            log.warning("shards have no owner yet", shards=without)
+    async def listen(self, listeners: Listeners) -> GatewayAddress | None:
+        """Opens the listener for other gateways; where they reach it, None if it is off. Raises OSError."""
+        return await open_members_listener(listeners, self._gateway, self._tls, self._table)
 
+    async def take_part(self, stopping: asyncio.Future[None], shown: ClusterSources) -> None:
+        """Begins, and `shown` knows the leases from then on. Returns once all shards have owners that serve, here or
+        elsewhere, or after a while: this gateway can serve the clients of those that have. Raises BusError."""
+        await self.control.start()
+        shown.begin(self.control.table, self.control.phase)
+        now = asyncio.get_running_loop().time
+        self.control.listeners.append(lambda before, after: shown.changes.changed(before, after, now()))
+        settled = asyncio.ensure_future(self.control.settled())
+        await asyncio.wait({settled, stopping}, timeout=_SETTLE_S, return_when=asyncio.FIRST_COMPLETED)
+        if not settled.done():
+            settled.cancel()
+            if not stopping.done():
+                table = self.control.table
+                log.warning("shards have no owner yet", shards=[n for n in range(len(table)) if not table[n].is_fenced])
 
-async def give_up(control: Control) -> None:
-    """Other gateways take over this one's shards in order; returns once they have claimed them, or after a while."""
-    control.drain()
-    try:
-        await asyncio.wait_for(control.drained(), _DRAIN_S)
-    except TimeoutError:
-        left = [shard for shard in range(len(control.table)) if control.owned(shard)]
-        log.warning("shards are left at the end of the gateway; others take them over", shards=left)
-    control.stop()
+    async def give_up(self) -> None:
+        """Other gateways take over this one's shards in order; returns once they are given up, or after a while."""
+        control = self.control
+        control.drain()
+        try:
+            await asyncio.wait_for(control.drained(), _DRAIN_S)
+        except TimeoutError:
+            left = [shard for shard in range(len(control.table)) if control.owned(shard)]
+            log.warning("shards are left at the end of the gateway; others take them over", shards=left)
+        control.stop()
+
+    def _lease_changed(self, _before: Lease, lease: Lease) -> None:
+        self.owners.lease_changed(lease.shard)
+        self._relays.owner_changed(lease.shard)

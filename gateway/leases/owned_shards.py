@@ -1,9 +1,7 @@
 """The shards of this gateway as the keeper of leases sees them: it starts and ends their homes (G4, Q7)."""
 
 from collections.abc import Callable, Coroutine, Mapping
-from concurrent.futures import Executor
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import structlog
@@ -11,25 +9,24 @@ import structlog
 from gateway.errors import SpoolError
 from gateway.shard.home import Home
 from gateway.shard.node import Node
-from gateway.shard.shard_spool import SpoolThread, open_spool
+from gateway.shard.shard_spool import SpoolThread
 
 log = structlog.get_logger(__name__)
 
 
 class OwnedShards:
-    """`directory` has the files of the shards' spools, which `executor` reads and writes. They are a view of Kafka: one
-    that is damaged or missing is made again."""
+    """`open_file` opens the file of a shard's spool, and makes it if there is none: it is a view of what Kafka has."""
 
-    def __init__(self, node: Node, home: Home, directory: Path, executor: Executor) -> None:
+    def __init__(self, node: Node, home: Home, open_file: Callable[[int], SpoolThread]) -> None:
         self._node, self._home = node, home
-        self._directory, self._executor = directory, executor
+        self._open_file = open_file
 
     async def start_shards(self, owned: Mapping[int, int], is_owned: Callable[[int, int], bool]) -> list[int]:
         """See :class:`gateway.leases.control.ShardHomes`."""
         files: dict[int, SpoolThread] = {}
         try:
             for shard in owned:
-                files[shard] = open_spool(self._directory, shard, self._executor)
+                files[shard] = self._open_file(shard)
         except SpoolError:
             for file in files.values():
                 file.close()

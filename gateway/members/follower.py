@@ -6,6 +6,7 @@ Whoever may write to the topic may write anything: a record that is not valid is
 from collections import Counter
 from collections.abc import Callable
 
+from gateway.broker_clock import BrokerClock
 from gateway.bus import Bus
 from gateway.members.table import MemberTable
 from gateway.record import Record
@@ -17,16 +18,23 @@ HeartbeatListener = Callable[[str, Heartbeat], None]
 
 
 class MembersFollower:
-    """Keeps `table` up to date; `now` gives monotonic seconds. `listeners` get each heartbeat that comes after the
-    start, with its gateway's name."""
+    """Keeps `table` and `broker_clock` up to date; `now` gives monotonic seconds. `listeners` get each heartbeat
+    that comes after the start, with its gateway's name."""
 
     def __init__(
-        self, bus: Bus, topic: str, table: MemberTable, now: Callable[[], float], counts: Counter[str]
+        self,
+        bus: Bus,
+        topic: str,
+        table: MemberTable,
+        now: Callable[[], float],
+        counts: Counter[str],
+        broker_clock: BrokerClock,
     ) -> None:
         self._bus = bus
         self._topic = topic
         self._table = table
         self._now = now
+        self._broker_clock = broker_clock
         self._counts = counts
         self._skipped = SkippedRecords("members", counts, "member_records_skipped", now)
         self.listeners: list[HeartbeatListener] = []
@@ -50,6 +58,7 @@ class MembersFollower:
                 name, heartbeat = decode_heartbeat(record.key(), value)
                 self._counts["members_forgotten"] += self._table.apply(name, heartbeat, now)
                 if now is not None:
+                    self._broker_clock.heard(record.timestamp()[1], now)
                     for listener in self.listeners:
                         listener(name, heartbeat)
         except RecordError as error:

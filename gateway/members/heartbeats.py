@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import structlog
+from msgspec import UNSET, UnsetType
 
 from gateway.bus import Bus
 from schemas.events import encode
@@ -45,6 +46,7 @@ class HeartbeatWriter:
         self._loop = asyncio.get_running_loop()
         self._state: MemberState = "joining"
         self._addresses: dict[str, GatewayAddress] = {}
+        self._relay: GatewayAddress | UnsetType = UNSET
         self._seq = 0
         self._on_way = 0
         self._is_refused = False
@@ -55,9 +57,11 @@ class HeartbeatWriter:
         self._write()
         self._wait()
 
-    def serve(self, addresses: Mapping[str, GatewayAddress]) -> None:
-        """The gateway serves clients at these addresses, by bearer."""
+    def serve(self, addresses: Mapping[str, GatewayAddress], relay: GatewayAddress | None = None) -> None:
+        """The gateway serves clients at these addresses, by bearer, and takes those that other gateways relay at
+        `relay`; None if it takes none."""
         self._addresses = dict(addresses)
+        self._relay = UNSET if relay is None else relay
         self._enter("up")
 
     def drain(self) -> None:
@@ -90,6 +94,7 @@ class HeartbeatWriter:
             at_us=int(self._clock() * 1e6),
             zone=self._settings.zone,
             addresses=self._addresses,
+            relay=self._relay,
             load=self._load(),
         )
         self._seq += 1

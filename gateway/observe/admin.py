@@ -8,16 +8,17 @@
 | `DELETE /admin/session?client=` | the connection and the session are ended |
 
 The client id is in the query, because it may be any text. Requests that change something use DELETE: a web page cannot
-send that to another origin without a preflight request.
+send that to another origin without a preflight request. Requests about a cluster are in
+:mod:`gateway.observe.cluster_admin`.
 """
 
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
 import structlog
 from aiohttp import web
 
+from gateway.observe.admin_http import BadRequest, answer, parameters, refusal
 from gateway.observe.admission import AdminAccess
 from gateway.observe.sessions import State, Wanted, detail, page
 from gateway.shard.home import Home
@@ -27,10 +28,6 @@ _PAGE_MOST = 1_000
 _STATES: tuple[State, ...] = ("connected", "offline")
 
 log = structlog.get_logger(__name__)
-
-
-class _BadRequest(ValueError):
-    """The query is invalid; the text says how to correct it."""
 
 
 class AdminApi:
@@ -53,31 +50,31 @@ class AdminApi:
     async def guard(self, request: web.Request, handler: Any) -> web.StreamResponse:
         """Checks access to `/admin/` and turns errors into sentences. Other paths are open to everyone."""
         if not request.path.startswith("/admin/"):
-            answer: web.StreamResponse = await handler(request)
-            return answer
+            served: web.StreamResponse = await handler(request)
+            return served
         refused = self._access.check(request)
         if refused is not None:
-            return _json({"error": refused.sentence}, refused.status)
+            return refusal(refused.sentence, refused.status)
         if not self._is_serving():
-            return _json({"error": "the gateway is starting or being stopped; see /readyz"}, 503)
+            return refusal("the gateway is starting or being stopped; see /readyz", 503)
         try:
             answered: web.StreamResponse = await handler(request)
-        except _BadRequest as error:
-            return _json({"error": str(error)}, 400)
+        except BadRequest as error:
+            return refusal(str(error), 400)
         except web.HTTPException as error:
-            return _json({"error": error.reason}, error.status)
+            return refusal(error.reason, error.status)
         return answered
 
     async def _sessions(self, request: web.Request) -> web.Response:
-        query = _query(request, "prefix", "after", "state", "limit")
+        query = parameters(request, "prefix", "after", "state", "limit")
         state = _one_of(query.get("state", ""))
         wanted = Wanted(query.get("prefix", ""), query.get("after", ""), state, _limit(query.get("limit", "")))
-        return _json(await page(self._home.states, wanted))
+        return answer(await page(self._home.states, wanted))
 
     async def _session(self, request: web.Request) -> web.Response:
         client = _client(request)
         session = self._home.session(client)
-        return _unknown(client) if session is None else _json(detail(session))
+        return _unknown(client) if session is None else answer(detail(session))
 
     async def _kick(self, request: web.Request) -> web.Response:
         return await self._end_of(request, end_session=False)
@@ -91,20 +88,13 @@ class AdminApi:
         if kicked is None:
             return _unknown(client)
         log.info("client kicked", client=client, session_ended=kicked.session, peer=request.remote)
-        return _json({"client": client, "connection_ended": kicked.connection, "session_ended": kicked.session})
-
-
-def _query(request: web.Request, *known: str) -> dict[str, str]:
-    unknown = sorted(set(request.query) - set(known))
-    if unknown:
-        raise _BadRequest(f"unknown parameter {unknown[0]!r}; allowed: {', '.join(known)}")
-    return dict(request.query)
+        return answer({"client": client, "connection_ended": kicked.connection, "session_ended": kicked.session})
 
 
 def _client(request: web.Request) -> str:
-    client = _query(request, "client").get("client", "")
+    client = parameters(request, "client").get("client", "")
     if not client:
-        raise _BadRequest("the parameter `client` is missing: ?client=<client id>")
+        raise BadRequest("the parameter `client` is missing: ?client=<client id>")
     return client
 
 
@@ -113,7 +103,7 @@ def _one_of(text: str) -> State | None:
         if text == state:
             return state
     if text:
-        raise _BadRequest(f"state={text!r} is not allowed: {' or '.join(_STATES)}")
+        raise BadRequest(f"state={text!r} is not allowed: {' or '.join(_STATES)}")
     return None
 
 
@@ -121,16 +111,9 @@ def _limit(text: str) -> int:
     if not text:
         return _PAGE
     if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= _PAGE_MOST):
-        raise _BadRequest(f"limit={text[:20]!r} is not allowed: 1 to {_PAGE_MOST}")
+        raise BadRequest(f"limit={text[:20]!r} is not allowed: 1 to {_PAGE_MOST}")
     return int(text)
 
 
 def _unknown(client: str) -> web.Response:
-    return _json({"error": f"this gateway has no session of {client!r}"}, 404)
-
-
-def _json(content: Any, status: int = 200) -> web.Response:
-    headers = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
-    return web.Response(
-        body=msgspec.json.encode(content), status=status, headers=headers, content_type="application/json"
-    )
+    return refusal(f"this gateway has no session of {client!r}", 404)

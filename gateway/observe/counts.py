@@ -131,6 +131,14 @@ _PLAIN = {
         "How often reading from Kafka paused because too many messages waited for a failing spool",
     ),
     "admin_refused": _Plain("waystation_admin_requests_refused", "Unauthorised admin requests"),
+    "relays_opened": _Plain(
+        "waystation_relays_opened", "Clients whose bytes were relayed to their home at another gateway"
+    ),
+    "relays_failed": _Plain("waystation_relays_failed", "Attempts to relay a client that failed"),
+    "relays_refused": _Plain(
+        "waystation_homes_not_found", "Clients refused because no gateway had their shard in time, or none answered"
+    ),
+    "redirects": _Plain("waystation_redirects", "Clients that were sent to another gateway by a Server Reference"),
     "heartbeats_refused": _Plain("waystation_heartbeats_refused", "Heartbeats of this gateway that Kafka refused"),
     "member_records_skipped": _Plain(
         "waystation_member_records_skipped", "Records on the topic members that are not valid, and were skipped"

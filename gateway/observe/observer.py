@@ -12,6 +12,7 @@ from aiohttp import web
 
 from gateway.observe.admin import AdminApi
 from gateway.observe.admission import AdminAccess
+from gateway.observe.cluster_admin import ClusterAdmin, ClusterView
 from gateway.observe.loop_watch import LoopWatch
 from gateway.observe.metrics import Exposition, Sources, gather
 from gateway.observe.readiness import Readiness
@@ -29,12 +30,14 @@ SILENCE_S = 10.0
 
 class Observer:
     """The HTTP server, the loop watch and the `$SYS/` topics. `gateway.app` sets `readiness.phase`; `access` says who
-    may use what is not open to everyone, `watch` how late the loop is, `stats` what sessions there are."""
+    may use what is not open to everyone, `watch` how late the loop is, `stats` what sessions there are. `cluster` is
+    what the admin API shows of the cluster; it may be set later, and is None if the gateway is in none."""
 
-    def __init__(self, sources: Sources, home: Home, readiness: Readiness) -> None:
+    def __init__(self, sources: Sources, home: Home, readiness: Readiness, cluster: ClusterView | None = None) -> None:
         node = sources.node
         settings = node.settings.gateway
         self.readiness = readiness
+        self.cluster = cluster
         self.watch = LoopWatch()
         self._sources = sources._replace(
             others=(
@@ -45,7 +48,7 @@ class Observer:
                 self.watch.seconds,
             )
         )
-        self.stats = SessionStatsCollector(home.states)
+        self.stats = SessionStatsCollector(lambda: home.states)
         self._system = SystemPublisher(node, home, sources.hosts, self.stats) if settings.sys_interval_s else None
         self._exposition = Exposition()
         self._publishing: asyncio.Task[None] | None = None
@@ -59,6 +62,7 @@ class Observer:
                 web.get("/healthz", self._healthz),
                 web.get("/readyz", self._readyz),
                 *admin.routes(),
+                *ClusterAdmin(lambda: self.cluster).routes(),
             ]
         )
         self._runner = web.AppRunner(app, access_log=None, handle_signals=False)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 
 from gateway.shard.session import Session
 from gateway.shard.shard import Shard
@@ -55,9 +55,10 @@ class SessionStats:
 
 
 class SessionStatsCollector:
-    """Gathers statistics on request, at most once a second; other requests get the last result."""
+    """Gathers statistics on request, at most once a second; other requests get the last result. `shards` gives those
+    that are here."""
 
-    def __init__(self, shards: Sequence[Shard]) -> None:
+    def __init__(self, shards: Callable[[], Sequence[Shard]]) -> None:
         self._shards = shards
         self._last = SessionStats()
         self._taken_at = float("-inf")
@@ -68,7 +69,7 @@ class SessionStatsCollector:
             now = asyncio.get_running_loop().time()
             if now - self._taken_at >= FRESH_S:
                 stats = SessionStats()
-                async for sessions in slices(self._shards):
+                async for sessions in slices(self._shards()):
                     stats.add(sessions)
                 self._last, self._taken_at = stats, now
             return self._last

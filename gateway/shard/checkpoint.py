@@ -265,8 +265,14 @@ class Checkpointer:
         pending.deliveries.clear()
 
     def _abandon_qos0(self, pending: PendingMessage) -> None:
-        for delivery in [e for e in pending.deliveries if not e.finished and not e.qos]:
+        """Gives up what its client has not taken in time; not what waits for the session log, through no fault of the
+        client, unless the message moves to the spool, which has no rows for QoS 0."""
+        waiting = [delivery for delivery in pending.deliveries if not delivery.finished]
+        moves = any(delivery.qos for delivery in waiting)
+        for delivery in [e for e in waiting if not e.qos]:
             session = self._shard.sessions.get(delivery.client)
+            if session is not None and session.sending and not moves:
+                continue
             if session is not None:
                 session.remove(delivery)
             self._node.counts["dropped_slow_qos0"] += 1

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from prometheus_client import Histogram
 
 from gateway import durations
+from gateway.broker_clock import BrokerClock
 from gateway.bus import Bus
 from gateway.shard.message_presence import MessagePresence
 from gateway.shard.numbers import ProcessNumbers
@@ -49,6 +50,8 @@ class Node:
     work: Work = field(default_factory=Work)
     sessions_reader: SessionsReader = field(init=False)
     checkpoint_seconds: Histogram = field(default_factory=durations.checkpoint)
+    broker_clock: BrokerClock = field(init=False)
 
     def __post_init__(self) -> None:
         self.sessions_reader = SessionsReader(self.bus, self.topics.sessions)
+        self.broker_clock = BrokerClock(self.clock)

@@ -39,6 +39,7 @@ class RetainedMessages:
         self._newest: OrderedDict[tuple[str, str, int], int] = OrderedDict()  # of bundles: topic, source, incarnation
         self._folded_to = 0
         self._waiting: list[asyncio.Future[None]] = []
+        self._awaited: list[tuple[int, asyncio.Future[None]]] = []  # until the topic is folded that far
 
     def __len__(self) -> int:
         return len(self._by_topic)
@@ -108,12 +109,29 @@ class RetainedMessages:
             self._waiting.append(folded)
             await folded
 
+    async def reached(self, position: int) -> None:
+        """Returns once the topic is folded up to `position`."""
+        while self._folded_to < position:
+            folded: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._awaited.append((position, folded))
+            await folded
+
     def fold(self, record: Record) -> None:
         """Takes one record of the topic, in the order of its offsets."""
         self._fold(record)
         self._folded_to = max(self._folded_to, record.offset() + 1)
         while self._to_fold and self._to_fold[0][0] < self._folded_to:
             self._arrived(self._to_fold.popleft()[1])
+        if self._awaited:
+            self._notify()
+
+    def _notify(self) -> None:
+        awaited, self._awaited = self._awaited, []
+        for position, folded in awaited:
+            if self._folded_to < position:
+                self._awaited.append((position, folded))
+            elif not folded.done():
+                folded.set_result(None)
 
     def _fold(self, record: Record) -> None:
         topic, payload = (record.key() or b"").decode(errors="replace"), record.value()

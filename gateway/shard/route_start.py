@@ -1,7 +1,9 @@
 """From when on a subscription of a shard gets messages: its route is in use, or the shard reads `ingress` itself."""
 
+import asyncio
 from collections.abc import Callable, Mapping
 
+from gateway.broker_clock import BrokerClock
 from gateway.shard.catch_up_reader import IngressCatchUpReader
 from gateway.shard.routes import ShardRoutes
 from schemas.identity import route_key
@@ -17,11 +19,13 @@ class RouteStart:
         catch_up: IngressCatchUpReader,
         stored_to: Mapping[int, int],
         clock: Callable[[], float],
+        broker_clock: BrokerClock,
     ) -> None:
         self._routes = routes
         self._catch_up = catch_up
         self._stored_to = stored_to
         self._clock = clock
+        self._broker_clock = broker_clock
 
     async def use(self, topic_filter: str) -> tuple[int, dict[int, int]]:
         """Since when the filter's route is in effect, and from where on messages on `ingress` are for it: not what this
@@ -29,7 +33,7 @@ class RouteStart:
         got already; that is for the subscriptions that were there before."""
         routes, catch_up, key = self._routes, self._catch_up, route_key(topic_filter)
         begun = routes.effective_ms(key)
-        now_ms = int(self._clock() * 1000)
+        now_ms = self._broker_clock.ms(asyncio.get_running_loop().time())
         start, published = {}, dict(self._stored_to)
         if begun is None or catch_up.is_needed(begun, now_ms):
             catch_up.hold_until(now_ms + routes.lead_ms if begun is None else begun)

@@ -52,15 +52,16 @@ class SessionEnds:
             self._writer.opened(session)
             self._timers.after(session.expiry_s, session, "expiry", self._expire)
 
-    def recovered(self, session: Session, now: float) -> None:
-        """A session found in the log: whoever was connected has lost the connection with the gateway."""
+    def recovered(self, session: Session, now_ms: int) -> None:
+        """A session found in the log: whoever was connected has lost the connection with the gateway. `now_ms` by the
+        broker's clock."""
         disconnected_ms = session.disconnected_ms
         if disconnected_ms is None:
-            disconnected_ms = int(now * 1000)
+            disconnected_ms = now_ms
             session.lost_with_gateway(self._node.numbers.connection(self._node.clock()), disconnected_ms)
             self._writer.opened(session)  # its time runs from now on, also if there is another crash
             self._presence.report(session, "lost", reason="gateway_restarted")
-        gone_s = now - disconnected_ms / 1000
+        gone_s = (now_ms - disconnected_ms) / 1000
         if session.will is not None:
             delay = min(session.will.delay_s, session.expiry_s) - gone_s
             self._timers.after(max(0.0, delay), session, "will", self._wills.publish)

@@ -1,5 +1,6 @@
 """Starting: the sessions of shards, and their share groups, from the session log; and what its fences say."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Mapping
 
@@ -114,7 +115,8 @@ class SessionRecovery:
             session = Session(key.client, home.number, record.since, record.born_us, record.epoch)
             session.recover_life(record)
             if record.disconnected_ms is None:
-                session.may_have_been_sent(int(self._node.clock() * 1000) + CLOCK_SLACK_MS)
+                now_ms = self._node.broker_clock.ms(asyncio.get_running_loop().time())
+                session.may_have_been_sent(now_ms + CLOCK_SLACK_MS)
             else:  # without slack: what came just behind its end would not expire, nor make room in a full queue
                 session.may_have_been_sent(record.disconnected_ms - 1)
             home.sessions[key.client] = session

@@ -108,7 +108,7 @@ class ShardHome:
         self.promises = Promises(number, node.sessions_reader, on_superseded)
         self.writer = SessionLogWriter(node.bus, topics.sessions, number, node.on_fatal, self.promises)
         self.catch_up = IngressCatchUpReader(self.state.order, ingress, instructed_to, spawn)
-        routes = RouteStart(self.routes, self.catch_up, node.publishes.stored_to, node.clock)
+        routes = RouteStart(self.routes, self.catch_up, node.publishes.stored_to, node.clock, node.broker_clock)
         self.shares = Shares(node, self.state, routes, post, spawn)
         self.deliverer = Deliverer(
             node,
@@ -172,7 +172,7 @@ class ShardHome:
         now = self._node.clock()
         self._wills.recovered(self.published_wills)
         for session in [s for s in self.sessions.values() if not s.is_group]:
-            self._ends.recovered(session, now)
+            self._ends.recovered(session, self._broker_ms())
         self._wills.log_recovered(self.published_wills)
         self.routes.begin(now)
         self.shares.begin()
@@ -229,7 +229,7 @@ class ShardHome:
         if not self.state.order.waiting:  # it may be among them
             self._subscriber.forget_retained(now)
         self.shares.sweep()
-        has_ended = await self.catch_up.end_if_passed(int(now * 1000))
+        has_ended = await self.catch_up.end_if_passed(self._broker_ms())
         return has_ended or bool(self.state.order.waiting) or self.egress.is_paused
 
     # -- the interface -------------------------------------------------------------------------------------------------
@@ -329,7 +329,7 @@ class ShardHome:
         """The connection is gone (R12, G9): the session lives on until it expires; its will is due after its delay."""
         if session.link is not link or self._is_abandoned:
             return
-        session.disconnected(int(self._node.clock() * 1000), expiry_s, keeps_will=send_will)
+        session.disconnected(self._broker_ms(), expiry_s, keeps_will=send_will)
         lost = reason == LOST_CONNECTING or (send_will and reason != "disconnect_with_will")
         self._presence.report(session, "lost" if lost else "disconnected", reason=reason)
         self.deliverer.drop_qos0(session)
@@ -390,3 +390,7 @@ class ShardHome:
         if link is not None:
             link.disconnect(reason)
             self.detach(session, link, send_will=True, reason=reason.name.lower())
+
+    def _broker_ms(self) -> int:
+        """The broker's time: of times that other gateways and other lives of this one compare with theirs."""
+        return self._node.broker_clock.ms(asyncio.get_running_loop().time())

@@ -84,6 +84,9 @@ class Subscriber:
             await asyncio.sleep(0)
         retaining = [w for w in allowed if w.retain_handling < 2 and split_shared(w.filter) is None]
         if retaining:
+            if self._node.settings.gateway.cluster.enabled:  # others may have stored some
+                ends = await self._node.bus.end_offsets(self._node.topics.retained, 1)
+                await self._node.retained.reached(ends[0])
             await self._node.retained.caught_up()
         asking = {w.filter: w for w in retaining if _wants_retained(w, w.filter in existed)}
         if asking and session.persistent and await self._send_retained(session, asking, identifier, kept=True):

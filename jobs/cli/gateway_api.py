@@ -4,18 +4,24 @@ It follows neither proxies nor redirects: the token goes to the named address, a
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from http.client import HTTPException
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlencode, urlsplit
 from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
 
-from jobs.errors import GatewayApiError
+from jobs.errors import GatewayApiError, GatewayUnreachable
+from jobs.output import errors
 
 TIMEOUT_S = 5.0
 PAGE = 1_000
+_NOT_SERVING = 503
+"""A gateway that is starting or being stopped answers so."""
 _ANY_HOST = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}
+
+
+Found = TypeVar("Found")
 
 
 class _NoRedirect(HTTPRedirectHandler):
@@ -27,10 +33,12 @@ _opener = build_opener(ProxyHandler({}), _NoRedirect)
 
 
 class GatewayApi(NamedTuple):
-    """`url` without a path, for example `http://127.0.0.1:9464`; `token` is "" if none is required."""
+    """`url` without a path, for example `http://127.0.0.1:9464`; `token` is "" if none is required; `name`: of the
+    gateway, "" if it is not known."""
 
     url: str
     token: str = ""
+    name: str = ""
 
     def sessions(self, prefix: str = "", state: str = "", most: int = PAGE) -> tuple[list[dict[str, Any]], int]:
         """Up to `most` sessions ordered by client id, and how many there are. Raises GatewayApiError."""
@@ -58,6 +66,23 @@ class GatewayApi(NamedTuple):
         """`ready`, and `parts` by name. Raises GatewayApiError."""
         return self._ask("GET", "/readyz", {}, also=(503,))
 
+    def gateways(self) -> dict[str, Any]:
+        """The gateways of its cluster, as :func:`gateway.observe.cluster_admin.gateways` has them. Raises
+        GatewayApiError, also if it is in none."""
+        return self._ask("GET", "/admin/gateways", {})
+
+    def shards(self) -> dict[str, Any]:
+        """The leases of the shards, as :func:`gateway.observe.cluster_admin.shards` has them. Raises the same."""
+        return self._ask("GET", "/admin/shards", {})
+
+    def move(self, shard: int, to: str) -> dict[str, Any]:
+        """Asks it to move a shard that it owns. Raises GatewayApiError with the reason if it cannot."""
+        return self._ask("POST", f"/admin/shards/{shard}/move", {"to": to})
+
+    def drain(self) -> dict[str, Any]:
+        """Asks it to move all its shards to others. Raises GatewayApiError with the reason if it cannot."""
+        return self._ask("POST", "/admin/drain", {})
+
     def _ask_about(self, client: str, method: str, path: str) -> dict[str, Any] | None:
         answer = self._ask(method, path, {"client": client}, also=(404,))
         return None if "error" in answer else answer
@@ -76,10 +101,11 @@ class GatewayApi(NamedTuple):
                 body = error.read()
             if error.code in also:
                 return self._decode(body)
-            raise GatewayApiError(f"the gateway at {self.url} refused the request: {_sentence(body, error)}") from error
+            kind = GatewayUnreachable if error.code == _NOT_SERVING else GatewayApiError
+            raise kind(f"the gateway at {self.url} refused the request: {_sentence(body, error)}") from error
         except (URLError, OSError, HTTPException, ValueError) as error:
             reason = getattr(error, "reason", None) or error
-            raise GatewayApiError(
+            raise GatewayUnreachable(
                 f"the gateway at {self.url} does not answer: {reason}; check `waystation status`, "
                 f"or name another gateway with --gateway"
             ) from error
@@ -113,10 +139,24 @@ def checked_url(text: str) -> str:
     return f"{parts.scheme}://{parts.netloc}"
 
 
-def find(apis: list[GatewayApi], client: str) -> Iterator[tuple[GatewayApi, dict[str, Any]]]:
-    """The gateways that have a session of the client, and the session as each reports it."""
+def answers(apis: Sequence[GatewayApi], ask: Callable[[GatewayApi], Found]) -> Iterator[tuple[GatewayApi, Found]]:
+    """What each of the gateways answers. One that does not answer is named on stderr, because others may have what is
+    asked for; if none answers, the last error is raised."""
+    silent: list[GatewayUnreachable] = []
     for api in apis:
-        session = api.session(client)
+        try:
+            yield api, ask(api)
+        except GatewayUnreachable as error:
+            silent.append(error)
+    if silent and len(silent) == len(apis):
+        raise silent[-1]
+    for one in silent:
+        errors().print(str(one), markup=False)
+
+
+def find(apis: Sequence[GatewayApi], client: str) -> Iterator[tuple[GatewayApi, dict[str, Any]]]:
+    """The gateways that have a session of the client, and the session as each reports it."""
+    for api, session in answers(apis, lambda api: api.session(client)):
         if session is not None:
             yield api, session
 

@@ -28,6 +28,8 @@ COMMANDS = {
     "publish": ("publish",),
     "subscribe": ("subscribe",),
     "sessions": ("sessions", "session", "kick"),
+    "gateways": ("gateways", "shards", "shard"),
+    "gateway": ("gateway",),
     "ledger": ("query", "journey"),
     "decisions": ("explain", "audit"),
     "quality": ("quality",),

@@ -1,24 +1,15 @@
 """`router replace`: replaces the running routers by another version, while messages flow (R5)."""
 
-import sys
-import time
 import uuid
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from jobs.cli.context import OVERLAYS, Shared, shared
-from jobs.errors import StackError
-from jobs.output import output
+from jobs.cli.context import shared
+from jobs.cli.replacement import INTERPRETER, configuration_of, follow, ready_state
 from jobs.stack import replacing
-from jobs.stack.replacing import Answer, Request
-from jobs.stack.state import StackState, running_state
-
-POLL_S = 0.1
-SAFE_PATH = "-P"
-"""Interpreter option: import modules from the installation, not from the directory in which `up` was called."""
+from jobs.stack.replacing import Request
 
 
 class Role(StrEnum):
@@ -58,49 +49,14 @@ def replace(
         waystation router replace --role backup      try the new version with one router first
     """
     options = shared(context)
-    data, state = options.data(), running_state(options.data())
-    if not state.ready:
-        raise StackError(
-            "some parts of the stack are still starting: try again once `waystation status` shows all as ready"
-        )
+    data, state = options.data(), ready_state(options.data())
     request = Request(
         id=uuid.uuid4().hex,
         roles=["active", "backup"] if role is Role.BOTH else [role.value],
-        interpreter=[sys.executable, SAFE_PATH],
-        configuration=[str(path) for path in _configuration(options, state)],
+        interpreter=INTERPRETER,
+        configuration=[str(path) for path in configuration_of(options, state)],
         timeout_s=timeout,
     )
     options.settings()  # report settings that the new version would refuse
     replacing.ask(data, request)
-    answer = _follow(data, request.id)
-    if answer.error:
-        raise StackError(answer.error)
-
-
-def _configuration(options: Shared, state: StackState) -> list[Path]:
-    """This installation's files, then those given here, or else those given to `up`."""
-    if options.overlays:
-        return options.configuration
-    return options.configuration + [Path(path) for path in state.configuration[len(OVERLAYS) :]]
-
-
-def _follow(data: Path, request_id: str) -> Answer:
-    """Show the supervisor's progress until it is done. Raises StackError if `up` ends first."""
-    terminal, shown = output(), 0
-    while True:
-        try:
-            running_state(data)
-            ended = False
-        except StackError:
-            ended = True
-        answer = replacing.answer_to(data, request_id)
-        for line in answer.lines[shown:] if answer else []:
-            terminal.print(line)
-        shown = len(answer.lines) if answer else shown
-        if answer and answer.over:
-            return answer
-        if ended:
-            raise StackError(
-                f"the stack in {data} ended during the replacement: start it with `waystation up` and read its output"
-            )
-        time.sleep(POLL_S)
+    follow(data, lambda: replacing.answer_to(data, request.id))

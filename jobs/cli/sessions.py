@@ -2,27 +2,17 @@
 
 import sys
 import time
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
-from jobs.cli.context import Shared, shared
-from jobs.cli.gateway_api import GatewayApi, api_of, checked_url, find
+from jobs.cli.administration import AsJson, Gateways, TokenFile, admin_apis
+from jobs.cli.context import shared
+from jobs.cli.gateway_api import GatewayApi, answers, find
 from jobs.errors import GatewayApiError
 from jobs.output import cell, json_text, output, visible
-from jobs.stack.state import running_state
 from jobs.text_tables import Column
-from schemas.settings import load_settings
 
-Gateways = Annotated[
-    list[str] | None,
-    typer.Option("--gateway", metavar="URL", help="Use this gateway instead of the running stack's. May be repeated."),
-]
-TokenFile = Annotated[
-    Path | None, typer.Option(help="File with the admin token. Default: the key gateway.admin_token_file.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 ClientId = Annotated[str, typer.Argument(metavar="CLIENT-ID", help="The client id, as `sessions` shows it.")]
 
 
@@ -52,10 +42,11 @@ def sessions(
     """
     found: list[dict[str, Any]] = []
     total = 0
-    for api in _apis(shared(context), gateway, token_file):
-        some, all_of_it = api.sessions(prefix, state or "", limit - len(found)) if len(found) < limit else ([], 0)
+    apis = admin_apis(shared(context), gateway, token_file)
+    for api, (some, all_of_it) in answers(apis, lambda api: api.sessions(prefix, state or "", limit)):
         found += [{"gateway": api.url, **one} for one in some]
         total += all_of_it
+    found = sorted(found, key=lambda one: one["client"])[:limit]
     if as_json:
         _print_json({"sessions": found, "total": total})
         return
@@ -85,7 +76,8 @@ def session(
 
     Example: `waystation session alice`
     """
-    for api, found in find(_apis(shared(context), gateway, token_file), client_id):
+    apis = admin_apis(shared(context), gateway, token_file)
+    for api, found in find(apis, client_id):
         if as_json:
             _print_json({"gateway": api.url, **found})
         else:
@@ -111,8 +103,8 @@ def kick(
         waystation kick alice
         waystation kick alice --end-session
     """
-    for api in _apis(shared(context), gateway, token_file):
-        kicked = api.kick(client_id, end_session=end_session)
+    apis = admin_apis(shared(context), gateway, token_file)
+    for api, kicked in answers(apis, lambda api: api.kick(client_id, end_session=end_session)):
         if kicked is None:
             continue
         if as_json:
@@ -123,36 +115,6 @@ def kick(
         output().print(f"{cell(client_id)} {connection}{ended}")
         return
     raise _nobody(client_id)
-
-
-def _apis(options: Shared, urls: list[str] | None, token_file: Path | None) -> list[GatewayApi]:
-    """The gateways named, or else that of the running stack."""
-    if urls:
-        settings, found = options.settings(), [checked_url(url) for url in urls]
-    else:
-        state = running_state(options.data())
-        if "metrics" not in state.listeners:
-            raise GatewayApiError("the gateway of the running stack is not ready yet: check `waystation status`")
-        settings = load_settings([Path(path) for path in state.configuration], options.environ)
-        found = [api_of(state.listeners["metrics"])]
-    token = _token(
-        token_file or (Path(settings.gateway.admin_token_file) if settings.gateway.admin_token_file else None)
-    )
-    return [GatewayApi(url, token) for url in found]
-
-
-def _token(path: Path | None) -> str:
-    if path is None:
-        return ""
-    try:
-        token = path.read_text("ascii").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise GatewayApiError(f"cannot read the token file {path}: {error}") from error
-    if not token or not token.isprintable():
-        raise GatewayApiError(
-            f"the token file {path} is empty or has unprintable characters: write the token into it, on one line"
-        )
-    return token
 
 
 def _show(api: GatewayApi, found: dict[str, Any]) -> None:

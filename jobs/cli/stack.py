@@ -19,10 +19,11 @@ from jobs.output import Terminal, cell, output
 from jobs.runtime.signals import set_on_signals
 from jobs.stack import local
 from jobs.stack.class_archive import KILL_TIMEOUT_S, make_archive_later
+from jobs.stack.events import Died, Event, NotReplaced, Ready, Replaced, Stopped
+from jobs.stack.gateways import MOST
 from jobs.stack.local import Console, Plan
 from jobs.stack.process import Identity
 from jobs.stack.state import StackState, read_state, why_no_stack
-from jobs.stack.supervisor import Died, Event, NotReplaced, Ready, Replaced, Stopped
 
 POLL_S = 0.1
 PART_INDENT = "  "
@@ -43,8 +44,17 @@ def up(
     ] = False,
     only: Annotated[
         list[str] | None,
-        typer.Option(metavar="PART", help="Start only this part, and those that it needs; repeatable."),
+        typer.Option(
+            metavar="PART",
+            help="Start only this part, and those that it needs; repeatable. `gateway` means all gateways.",
+        ),
     ] = None,
+    gateways: Annotated[
+        int,
+        typer.Option(
+            min=1, max=MOST, help="How many gateways share the shards. All but the first listen on free ports."
+        ),
+    ] = 1,
 ) -> None:
     """Start the local stack: a Kafka broker, the Spark routers and ledger, and a gateway for MQTT and HTTP.
 
@@ -55,15 +65,17 @@ def up(
         waystation up --detach                        runs in the background until `waystation down`
         waystation --data /tmp/two up --free-ports    a second stack
         waystation up --only gateway                  no Spark: nothing is routed
+        waystation up --gateways 3                    the others serve the clients of one that dies
     """
     options = shared(context)
     if detach:
-        _up_detached(options, free_ports, only or [])
+        _up_detached(options, free_ports, only or [], gateways)
         return
     stopping = threading.Event()
     set_on_signals(stopping, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     terminal = output()
-    plan = Plan(options.settings(), options.configuration, options.data(), free_ports, frozenset(only or ()))
+    parts = frozenset(only or ())
+    plan = Plan(options.settings(), options.configuration, options.data(), free_ports, parts, gateways)
     terminal.print(f"starting the local stack in {plan.data}", markup=False)
     console, me = _console(terminal, options), Identity.of(os.getpid())
     stop_timeout_s = plan.settings.stack.stop_timeout_s
@@ -127,13 +139,14 @@ def _show_addresses(terminal: Terminal, options: Shared, state: StackState) -> N
         "Try:",
         *(clients if port else ()),
         f"  waystation{where} status",
+        *([f"  waystation{where} gateways"] if len(state.gateways) > 1 else []),
         f"  waystation{where} query \"SELECT * FROM messages WHERE origin <> 'platform'\"",
         f"  waystation{where} down        (or Ctrl-C where `up` runs)",
     ):
         terminal.print(line, markup=False)
 
 
-def _up_detached(options: Shared, free_ports: bool, only: Sequence[str]) -> None:
+def _up_detached(options: Shared, free_ports: bool, only: Sequence[str], gateways: int) -> None:
     """Start `up` in the background, show its output until it is ready, and leave it running."""
     data = options.data()
     log = data / "logs" / "up.log"
@@ -142,6 +155,7 @@ def _up_detached(options: Shared, free_ports: bool, only: Sequence[str]) -> None
     for overlay in options.overlays:
         command += ["--conf", str(overlay.absolute())]
     command += ["up", *(["--free-ports"] if free_ports else []), *(f"--only={part}" for part in only)]
+    command.append(f"--gateways={gateways}")
     log.write_bytes(b"")
     with log.open("ab") as written:  # appends, so that the log can be rotated
         child = subprocess.Popen(

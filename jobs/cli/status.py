@@ -3,7 +3,7 @@ queries of submitted applications as these report them."""
 
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,8 +14,9 @@ from jobs.cli.context import Shared, shared
 from jobs.cli.gateway_api import GatewayApi, api_of
 from jobs.cli.watch import watch
 from jobs.errors import GatewayApiError, StackError, TopicsError
-from jobs.observe.lags import TopicLag, gateway_positions, query_positions, topic_lags, with_lags
+from jobs.observe.lags import TopicLag, gateway_positions, lowest, query_positions, topic_lags, with_lags
 from jobs.output import cell, errors, json_text, output
+from jobs.stack.gateways import metrics_listeners
 from jobs.stack.state import ProcessState, StackState, state_if_running, why_no_stack
 from jobs.stack.topics import admin_client, topic_ends
 from jobs.text_tables import Column, Form
@@ -39,7 +40,7 @@ def status(
     watching: Annotated[bool, typer.Option("--watch", "-w", help="Refresh the output until Ctrl-C.")] = False,
     interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two refreshes of --watch.")] = 2.0,
 ) -> None:
-    """Show the running stack: processes and their load, readiness of the gateway, streaming queries, and topics with
+    """Show the running stack: processes and their load, readiness of the gateways, streaming queries, and topics with
     the lag of their consumers.
 
     Lag is in records: the topic's current end minus the consumer's position. The table shows the largest lag of each
@@ -93,7 +94,7 @@ def of_stack(state: StackState, environ: Mapping[str, str], written: list[dict[s
     """The status of a running stack."""
     settings = load_settings([Path(path) for path in state.configuration], environ)
     found = present(written, settings, {process.name for process in state.processes})
-    topics = topic_lags_of(state.bootstrap, {}, settings.kafka.prefix, found, state.listeners.get("metrics"))
+    topics = topic_lags_of(state.bootstrap, {}, settings.kafka.prefix, found, metrics_listeners(state).values())
     return {
         "ready": state.ready,
         "processes": processes(state),
@@ -153,15 +154,19 @@ def processes(state: StackState) -> list[dict[str, Any]]:
 def gateways(state: StackState) -> list[dict[str, Any]]:
     """Each gateway of the stack: `ready`, and `faults` of the parts that are not ready; a gateway that does not answer
     has that as its fault."""
-    if "metrics" not in state.listeners:
-        return []
-    url = api_of(state.listeners["metrics"])
+    return [
+        ({"name": name} if name else {}) | _gateway(api_of(listener))
+        for name, listener in metrics_listeners(state).items()
+    ]
+
+
+def _gateway(url: str) -> dict[str, Any]:
     try:
         report = GatewayApi(url).readiness()
         faults = {name: part["detail"] for name, part in report["parts"].items() if not part["ready"]}
     except (GatewayApiError, KeyError, TypeError, AttributeError) as error:
-        return [{"url": url, "ready": False, "faults": {"http": str(error)}}]
-    return [{"url": url, "ready": report["ready"], "faults": faults}]
+        return {"url": url, "ready": False, "faults": {"http": str(error)}}
+    return {"url": url, "ready": report["ready"], "faults": faults}
 
 
 def queries(directory: Path, now: float) -> list[dict[str, Any]]:
@@ -171,16 +176,20 @@ def queries(directory: Path, now: float) -> list[dict[str, Any]]:
 
 
 def topic_lags_of(
-    bootstrap: str, client: Mapping[str, str], prefix: str, queries: list[dict[str, Any]], gateway: str | None = None
+    bootstrap: str,
+    client: Mapping[str, str],
+    prefix: str,
+    queries: list[dict[str, Any]],
+    gateways: Collection[str] = (),
 ) -> list[TopicLag]:
-    """Every topic under `prefix` with the lag of each consumer; a `gateway` reports its positions at its metrics
-    address. Empty while the broker does not answer.
+    """Every topic under `prefix` with the lag of each consumer; `gateways` report their positions at their metrics
+    addresses, and count as one consumer, because they share the partitions. Empty while the broker does not answer.
 
     Positions are read before ends: a lag may be too large by what arrived between, never too small.
     """
     consumers = {query["query"]: query_positions(query) for query in queries}
-    if gateway is not None:
-        consumers["gateway"] = gateway_positions(gateway)
+    if gateways:
+        consumers["gateway"] = lowest(gateway_positions(address) for address in gateways)
     try:
         ends = topic_ends(admin_client(bootstrap, client), prefix)
     except TopicsError:
@@ -227,8 +236,8 @@ def _show_stack(report: dict[str, Any]) -> None:
     gateways = []
     for one in report["gateways"]:
         faults = "; ".join(f"{part}: {fault}" for part, fault in one["faults"].items())
-        gateways.append((cell(one["url"]), "yes" if one["ready"] else "no", cell(faults)))
-    columns = (Column("gateway"), Column("ready"), Column("problem", is_prose=True))
+        gateways.append((cell(one.get("name")), cell(one["url"]), "yes" if one["ready"] else "no", cell(faults)))
+    columns = (Column("gateway"), Column("address"), Column("ready"), Column("problem", is_prose=True))
     terminal.show_table(columns, gateways, title="gateways")
 
 

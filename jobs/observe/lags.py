@@ -81,6 +81,17 @@ def gateway_positions(address: str) -> Positions:
         return {}
 
 
+def lowest(several: Iterable[Positions]) -> Positions:
+    """The positions of consumers together: of a partition that several have, the lowest."""
+    found: Positions = {}
+    for positions in several:
+        for topic, partitions in positions.items():
+            together = found.setdefault(topic, {})
+            for partition, offset in partitions.items():
+                together[partition] = min(offset, together.get(partition, offset))
+    return found
+
+
 def parse_positions(metrics: str) -> Positions:
     """The positions among metrics in Prometheus text format. ValueError if the text is malformed."""
     positions: Positions = {}

@@ -12,12 +12,25 @@ from typing import NamedTuple
 from jobs.errors import StackError
 from jobs.stack import generations, jars
 from jobs.stack.broker import prepare
+from jobs.stack.gateways import LocalGateway, all_of_them, has_been_cluster, local_gateways, remember_cluster
 from jobs.stack.java import find_java
 from jobs.stack.log_rotation import Limits as LogLimits
 from jobs.stack.part import Part
-from jobs.stack.parts import broker_spec, choose_addresses, configured, environment, local_parts, router_part, routers
+from jobs.stack.parts import (
+    Addresses,
+    broker_spec,
+    choose_addresses,
+    configured,
+    environment,
+    gateway_part,
+    local_parts,
+    router_part,
+    routers,
+)
 from jobs.stack.process import Identity, wait_until
-from jobs.stack.replacing import Replacing, Request, RouterPart, forget
+from jobs.stack.replacing import Replacing, Request, RouterPart
+from jobs.stack.requests import UpRequest, forget
+from jobs.stack.restarting import GatewayRequest, Restarting
 from jobs.stack.state import StackState, hold, read_state, stop_leftovers
 from jobs.stack.supervisor import Event, Limits, Supervisor
 from schemas.settings import Settings
@@ -28,13 +41,14 @@ DETACHED_MARGIN_S = 30.0
 
 class Plan(NamedTuple):
     """The arguments of `up`. `configuration`: the files, in order; `data`: absolute; `only`: the parts to start, by
-    name, with those that they need; empty: all."""
+    name, with those that they need; empty: all. `gateways`: how many."""
 
     settings: Settings
     configuration: list[Path]
     data: Path
     free_ports: bool
     only: frozenset[str] = frozenset()
+    gateways: int = 1
 
 
 class Console(NamedTuple):
@@ -116,14 +130,20 @@ def local_supervisor(plan: Plan, environ: Mapping[str, str], console: Console, m
     java = find_java(environ)
     console.say(f"Java {java}" + (f"; {java.warning}" if java.warning else ""))
     jars.resolve_for(settings.storage.kind, environ, console.say)
-    addresses = choose_addresses(settings, data, plan.free_ports)
+    gateways, addresses = _gateways(plan, console)
+    only = all_of_them(plan.only, gateways)
     spec = broker_spec(settings, data, addresses)
     broker_argv = prepare(spec, java.command, jars.kafka_classpath(environ))
     env = environment(plan.configuration, data, addresses, java)
 
+    def anew(request: UpRequest) -> dict[str, str]:
+        return {**env, **configured([Path(file) for file in request.configuration])}
+
     def make(name: str, roles: list[str], request: Request, generation: int) -> Part:
-        anew = {**env, **configured([Path(file) for file in request.configuration])}
-        return router_part(settings, data, request.interpreter, anew, name, roles, generation)
+        return router_part(settings, data, request.interpreter, anew(request), name, roles, generation)
+
+    def make_gateway(gateway: LocalGateway, request: GatewayRequest) -> Part:
+        return gateway_part(data, request.interpreter, anew(request), gateway)
 
     for roles in routers(settings).values():
         generations.record(data, roles, generations.generation_of(data, roles))
@@ -132,11 +152,19 @@ def local_supervisor(plan: Plan, environ: Mapping[str, str], console: Console, m
     replaceable = [
         RouterPart(name, roles, partial(make, name, roles))
         for name, roles in routers(settings).items()
-        if not plan.only or name in plan.only
+        if not only or name in only
     ]
+    replacing = Replacing(data, replaceable[::-1])
+    running = [gateway for gateway in gateways if not only or gateway.part in only]
+    restarting = Restarting(data, {gateway.part: partial(make_gateway, gateway) for gateway in running})
+
+    def attend(supervisor: Supervisor) -> None:
+        replacing(supervisor)
+        restarting(supervisor)
+
     return Supervisor(
         data,
-        selected(local_parts(settings, data, spec, broker_argv, [sys.executable], env), plan.only),
+        selected(local_parts(settings, data, spec, broker_argv, [sys.executable], env, gateways), only),
         Limits(
             settings.stack.start_timeout_s,
             settings.stack.stop_timeout_s,
@@ -149,5 +177,18 @@ def local_supervisor(plan: Plan, environ: Mapping[str, str], console: Console, m
         me,
         bootstrap=addresses.bootstrap,
         configuration=[str(path) for path in plan.configuration],
-        attend=Replacing(data, replaceable[::-1]),
+        attend=attend,
+        gateways={gateway.part: gateway.name for gateway in running},
     )
+
+
+def _gateways(plan: Plan, console: Console) -> tuple[list[LocalGateway], Addresses]:
+    """The gateways to start, and the addresses of the stack. Raises PortTaken."""
+    gateway, was_cluster = plan.settings.gateway, has_been_cluster(plan.data)
+    is_cluster = plan.gateways > 1 or was_cluster or gateway.cluster.enabled
+    addresses = choose_addresses(plan.settings, plan.data, plan.free_ports, plan.gateways, is_cluster)
+    if plan.gateways > 1:
+        remember_cluster(plan.data)
+    elif was_cluster and not gateway.cluster.enabled:
+        console.say("several gateways have run in this directory, so gateway.cluster.enabled = true")
+    return local_gateways(gateway.name, addresses.gateways, is_cluster), addresses

@@ -1,4 +1,4 @@
-"""The parts of the local stack: broker, topics, router, ledger, gateway; and their environment.
+"""The parts of the local stack: broker, topics, router, ledger, gateways; and their environment.
 
 A child is configured by its environment alone: `WAYSTATION_CONF`, `WAYSTATION_DATA`, `WAYSTATION_PART`, and overrides
 of single keys that the stack decides (addresses). See :func:`schemas.settings.process_settings`.
@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from jobs.stack import broker
 from jobs.stack.broker import BrokerSpec
+from jobs.stack.gateways import LocalGateway, PortMap, announced_listeners, choose_ports
 from jobs.stack.generations import generation_of
 from jobs.stack.java import Java
 from jobs.stack.part import Part
@@ -27,7 +28,8 @@ BROKER_HOST = "127.0.0.1"
 
 
 class Addresses(NamedTuple):
-    """Every port of a stack, already chosen and free; listeners of the gateway may be "off"."""
+    """Every port of a stack, already chosen and free; listeners of the gateway may be "off". `gateways` has for each
+    gateway what differs (:func:`jobs.stack.gateways.choose_ports`)."""
 
     broker: int
     controller: int
@@ -42,14 +44,18 @@ class Addresses(NamedTuple):
     router_metrics: int
     backup_metrics: int
     ledger_metrics: int
+    gateways: tuple[PortMap, ...] = ({},)
 
     @property
     def bootstrap(self) -> str:
         return f"{BROKER_HOST}:{self.broker}"
 
 
-def choose_addresses(settings: Settings, data: Path, free_ports: bool) -> Addresses:
-    """The configured ports, or free ones if the configuration says 0 or `free_ports` is set.
+def choose_addresses(
+    settings: Settings, data: Path, free_ports: bool, gateways: int = 1, is_cluster: bool = False
+) -> Addresses:
+    """The configured ports, or free ones if the configuration says 0 or `free_ports` is set; for all `gateways` but the
+    first always free ones.
 
     Raises PortTaken if a configured port is in use.
     """
@@ -84,6 +90,7 @@ def choose_addresses(settings: Settings, data: Path, free_ports: bool) -> Addres
         if settings.stack.router_processes == 1
         else metrics("backup", router.metrics_host, router.backup_metrics_port, "router.backup_metrics_port"),
         ledger_metrics=metrics("ledger", ledger.metrics_host, ledger.metrics_port, "ledger.metrics_port"),
+        gateways=choose_ports(gateway, ports, free_ports, gateways, is_cluster),
     )
 
 
@@ -134,6 +141,7 @@ def local_parts(
     broker_argv: list[str],
     interpreter: Sequence[str],
     env: Mapping[str, str],
+    gateways: Sequence[LocalGateway],
 ) -> list[Part]:
     """The local stack. `interpreter` runs the modules of the platform's own parts."""
     router_parts = (
@@ -149,8 +157,13 @@ def local_parts(
             niceness=settings.stack.ledger_niceness,
             may_lower_priority=lambda: ledger_may_lower_priority(data, ledger.name, settings.router.route_lead_s),
         ),
-        platform_part(data, interpreter, env, "gateway", "gateway"),
+        *(gateway_part(data, interpreter, env, gateway) for gateway in gateways),
     ]
+
+
+def gateway_part(data: Path, interpreter: Sequence[str], env: Mapping[str, str], gateway: LocalGateway) -> Part:
+    part = platform_part(data, interpreter, {**env, **gateway.env}, gateway.part, "gateway")
+    return part._replace(ready=partial(announced_listeners, data, gateway.part))
 
 
 def routers(settings: Settings) -> dict[str, list[str]]:

@@ -1,48 +1,32 @@
 """Replaces routers while they run, as requested by `waystation router replace` (R5).
 
-The command writes `<data>/replace/request.json`; the process of `up` replaces one part after the other, and reports its
-progress in `<data>/replace/answer.json`. So a replacement goes on if the command is killed. If `up` is killed, only
-`generations.json` counts, which changes once a candidate has become the part.
+The command submits a request (:mod:`jobs.stack.requests`); the process of `up` replaces one part after the other. If
+`up` is killed, only `generations.json` counts, which changes once a candidate has become the part.
 """
 
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
-import msgspec
-
-from jobs.errors import StackError
 from jobs.stack import generations
 from jobs.stack.part import Part
 from jobs.stack.parts import announced
+from jobs.stack.requests import Answer as Answer
+from jobs.stack.requests import Requests, UpRequest
+from jobs.stack.requests import forget as forget
 from jobs.stack.rolling_replacement import RollingReplacement, Stage
 from jobs.stack.supervisor import Supervisor
-from schemas.readiness import alongside, read_json, ready_file, write_json
+from schemas.readiness import alongside, ready_file
 
 ALONGSIDE = ("--alongside",)
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """A request. `interpreter` runs the modules of the new version; `configuration`: the files it reads."""
+class Request(UpRequest, frozen=True, kw_only=True):
+    """A request to replace routers."""
 
-    id: str
     roles: list[str]
-    interpreter: list[str]
-    configuration: list[str]
     timeout_s: float
-
-
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """Progress of a request: `lines` for people; `over` at the end, when `error` is null if everything succeeded."""
-
-    id: str
-    lines: list[str]
-    over: bool = False
-    error: str | None = None
-
-
-_Message = TypeVar("_Message", Request, Answer)
 
 
 class RouterPart(NamedTuple):
@@ -53,30 +37,11 @@ class RouterPart(NamedTuple):
     make: Callable[[Request, int], Part]
 
 
-def ask(data: Path, request: Request) -> None:
-    """Submit a request to the `up` of this directory. Raises StackError if there is one already."""
-    file = _request_file(data)
-    file.parent.mkdir(exist_ok=True)
-    staged = file.with_name(f".{request.id}")
-    staged.write_bytes(msgspec.json.encode(request))
-    try:
-        file.hardlink_to(staged)
-    except FileExistsError:
-        raise StackError("a replacement of routers is already in progress: wait until it is done") from None
-    finally:
-        staged.unlink()
+_requests = Requests(Request, "routers")
 
+ask = _requests.ask
 
-def answer_to(data: Path, request_id: str) -> Answer | None:
-    """What `up` has reported about a request so far."""
-    answer = _read(_answer_file(data), Answer)
-    return answer if answer and answer.id == request_id else None
-
-
-def forget(data: Path) -> None:
-    """Discard requests to an `up` that has ended."""
-    for file in (_request_file(data), _answer_file(data)):
-        file.unlink(missing_ok=True)
+answer_to = _requests.answer_to
 
 
 class Replacing:
@@ -99,7 +64,7 @@ class Replacing:
             self._look(self._request, *self._now)
 
     def _take_up(self, supervisor: Supervisor) -> None:
-        if not supervisor.ready or not (request := _read(_request_file(self._data), Request)):
+        if not supervisor.ready or not (request := _requests.next(self._data)):
             return
         self._request, self._lines = request, []
         self._waiting = [part for part in self._parts if set(part.roles) & set(request.roles)]
@@ -147,30 +112,13 @@ class Replacing:
         self._answer(over=False, error=None)
 
     def _over(self, error: str | None) -> None:
-        _request_file(self._data).unlink(missing_ok=True)
         self._answer(over=True, error=error)
         self._request, self._waiting = None, []
 
     def _answer(self, over: bool, error: str | None) -> None:
         assert self._request is not None
-        answer = Answer(id=self._request.id, lines=self._lines, over=over, error=error)
-        write_json(_answer_file(self._data), msgspec.to_builtins(answer))
+        _requests.answer(self._data, Answer(id=self._request.id, lines=self._lines, over=over, error=error))
 
 
 def _has_announced(data: Path, name: str) -> bool:
     return announced(data, name) is not None
-
-
-def _read(file: Path, kind: type[_Message]) -> _Message | None:
-    try:
-        return msgspec.convert(read_json(file), kind)
-    except msgspec.ValidationError:
-        return None
-
-
-def _request_file(data: Path) -> Path:
-    return data / "replace" / "request.json"
-
-
-def _answer_file(data: Path) -> Path:
-    return data / "replace" / "answer.json"

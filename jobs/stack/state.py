@@ -20,9 +20,9 @@ NAME_IT = "start one with `waystation up`, or choose another data directory with
 class ProcessState(msgspec.Struct, frozen=True, kw_only=True):
     """One process of the stack. Times in seconds since the epoch; `level`: lower ones start first and stop last.
 
-    `state` is `starting`, `ready` or `restarting` (then the pid is that of the one that died). A part that is being
-    replaced has two processes: the second is `alongside`, the candidate until it has caught up, and then `leaving`, the
-    old one.
+    `state` is `starting`, `ready`, `restarting` (then the pid is that of the one that died) or `stopping` (to start
+    again at once). A part that is being replaced has two processes: the second is `alongside`, the candidate until it
+    has caught up, and then `leaving`, the old one.
     """
 
     name: str
@@ -40,7 +40,7 @@ class ProcessState(msgspec.Struct, frozen=True, kw_only=True):
 
 class StackState(msgspec.Struct, frozen=True, kw_only=True):
     """`ready` once all parts have been; `listeners` by name, `host:port`; `configuration`: the files it was started
-    with."""
+    with; `gateways`: the names of the gateways by part."""
 
     supervisor_pid: int
     supervisor_create_time: float
@@ -49,6 +49,7 @@ class StackState(msgspec.Struct, frozen=True, kw_only=True):
     listeners: dict[str, str]
     configuration: list[str]
     processes: list[ProcessState]
+    gateways: dict[str, str] = {}
 
     @property
     def supervisor(self) -> Identity:

@@ -4,7 +4,8 @@ Guarantees: a part starts once all parts it depends on have been ready; one that
 restarted after a delay that doubles, and may take twice as long the next time; nothing of a dead part's process group
 is left when it is restarted; `stack.json` names every process from the moment it runs. A part that never became ready
 ends the start, with its reason. A part can be replaced while it runs: the candidate becomes the part once it has caught
-up, and not before.
+up, and not before. Or it can be restarted as another version; if that dies before it is ready, the earlier version runs
+again.
 """
 
 import time
@@ -12,13 +13,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from jobs.errors import StackError
+from jobs.stack.events import Died as Died
+from jobs.stack.events import Event as Event
+from jobs.stack.events import NotReplaced as NotReplaced
+from jobs.stack.events import Ready as Ready
+from jobs.stack.events import Replaced as Replaced
+from jobs.stack.events import Stopped as Stopped
 from jobs.stack.log_rotation import Limits as LogLimits
 from jobs.stack.log_rotation import rotate, tail
 from jobs.stack.part import Part
 from jobs.stack.process import Identity, ManagedProcess, can_take_priority_back, how_it_ended, stop_all
+from jobs.stack.restart import Restart
 from jobs.stack.rolling_replacement import RollingReplacement, Stage
 from jobs.stack.state import ProcessState, StackState, forget_state, write_state
 from schemas.readiness import ready_file
@@ -35,53 +44,15 @@ DOUBLINGS = 3
 machine is overloaded would otherwise never become ready, and its restarts would add to the load."""
 
 
-class Ready(NamedTuple):
-    """A part has become ready, `seconds` after its start."""
-
-    part: str
-    seconds: float
-
-
-class Died(NamedTuple):
-    """A part has ended, or was killed for not being ready in time; it is restarted after `pause_s`."""
-
-    part: str
-    why: str
-    pause_s: float
-
-
-class Stopped(NamedTuple):
-    """A part was stopped, together with the others of its dependency level; not `clean` if any had to be killed."""
-
-    part: str
-    clean: bool
-
-
-class Replaced(NamedTuple):
-    """A candidate has replaced a part's process; it had caught up `seconds` after its start, and the old process has
-    ended."""
-
-    part: str
-    seconds: float
-
-
-class NotReplaced(NamedTuple):
-    """A part keeps its old process, and the candidate has ended."""
-
-    part: str
-    why: str
-
-
-Event = Ready | Died | Stopped | Replaced | NotReplaced
-
-
 class Phase(Enum):
-    """Phases of a part: WAITING → STARTING ⇄ RESTARTING, STARTING → READY → RESTARTING."""
+    """Phases of a part: WAITING → STARTING ⇄ RESTARTING, STARTING → READY → RESTARTING; from each of the last three →
+    STOPPING → STARTING if a restart is asked for."""
 
     WAITING = "waiting"
     STARTING = "starting"
     READY = "ready"
     RESTARTING = "restarting"
+    STOPPING = "stopping"
 
 
 @dataclass
@@ -102,6 +73,7 @@ class _Running:
     ever_ready: bool = False
     pause_s: float = 0.0
     listeners: dict[str, str] = field(default_factory=dict)
+    restart: Restart | None = None
 
 
 class Limits(NamedTuple):
@@ -144,6 +116,7 @@ class Supervisor:
         bootstrap: str = "",
         configuration: Iterable[str] = (),
         attend: Callable[["Supervisor"], None] = lambda _: None,
+        gateways: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         parts = list(parts)
         level = levels(parts)
@@ -155,6 +128,7 @@ class Supervisor:
         self._me = me
         self._bootstrap = bootstrap
         self._configuration = list(configuration)
+        self._gateways = dict(gateways)
         self._attend = attend
         self._announced = False
         self._looked_at = 0.0
@@ -183,8 +157,7 @@ class Supervisor:
 
         Raises StackError if there is no such part, or another is being replaced.
         """
-        if part.name not in self._running:
-            raise StackError(f"this stack has no part {part.name}; its parts are {', '.join(self._running)}")
+        self._find(part.name)
         if self.is_replacing:
             raise StackError("another part is being replaced: wait until it is done")
         candidate = ManagedProcess(
@@ -202,6 +175,23 @@ class Supervisor:
         )
         write_state(self._data, self.state())
         return self._replacement
+
+    def restart(self, part: Part) -> Restart:
+        """Stop the process of the part of this name, and run `part` from then on. :meth:`tick` continues it. Raises
+        StackError if there is no such part, or it is being restarted."""
+        running = self._find(part.name)
+        if running.restart is not None:
+            raise StackError(f"{part.name} is being restarted: wait until it is done")
+        running.restart, running.part = Restart(running.part), part
+        if running.process:
+            running.process.ask_to_stop()
+        self._enter(running, Phase.STOPPING, time.monotonic())
+        return running.restart
+
+    def _find(self, name: str) -> _Running:
+        if name not in self._running:
+            raise StackError(f"this stack has no part {name}; its parts are {', '.join(self._running)}")
+        return self._running[name]
 
     @property
     def is_replacing(self) -> bool:
@@ -225,6 +215,7 @@ class Supervisor:
             bootstrap=self._bootstrap,
             listeners=listeners,
             configuration=self._configuration,
+            gateways=self._gateways,
             processes=[
                 *(_state(r, r.process, r.phase.value, r.started_at) for r in self._running.values() if r.process),
                 *(_state(r, other, stage.value, at) for r, other, stage, at in self._others()),
@@ -262,6 +253,22 @@ class Supervisor:
             case Phase.RESTARTING:
                 if now - running.since >= running.pause_s:
                     self._start(running, now)
+            case Phase.STOPPING:
+                self._await_end(running, now)
+
+    def _await_end(self, running: _Running, now: float) -> None:
+        late = now - running.since > self._limits.stop_timeout_s
+        if running.process and not running.process.ended():
+            if late:
+                running.process.kill()
+            return
+        self._report(Stopped(running.part.name, not late))
+        running.deaths, running.starts = 0, 0
+        try:
+            self._start(running, now)
+        except OSError as error:
+            self._end_restart(running, f"cannot run {running.part.argv[0]}: {error.strerror}")
+            self._start(running, now)
 
     def _continue(self, replacement: RollingReplacement, now: float) -> None:
         if replacement.has_come(now):
@@ -325,6 +332,7 @@ class Supervisor:
             running.listeners = dict(listeners)
             running.ever_ready, running.overdue = True, 0
             self._enter(running, Phase.READY, now)
+            self._end_restart(running)
             self._report(Ready(running.part.name, time.time() - running.started_at))
         elif now - running.since > (allowed_s := self._limits.start_timeout_s * 2 ** min(running.overdue, DOUBLINGS)):
             if running.process:
@@ -338,8 +346,16 @@ class Supervisor:
         if not running.ever_ready and running.deaths >= tries:
             raise StackError(f"{name} cannot start: it {why}; {self._last_words(name)}")
         running.pause_s = pause_after(running.deaths, self._limits.restart_backoff_s)
+        self._end_restart(running, f"{why}; {self._last_words(name)}")
         self._enter(running, Phase.RESTARTING, now)
         self._report(Died(name, why, running.pause_s))
+
+    def _end_restart(self, running: _Running, error: str | None = None) -> None:
+        if running.restart is not None:
+            if error is not None:
+                running.part = running.restart.earlier
+            running.restart.end(error)
+            running.restart = None
 
     def _enter(self, running: _Running, phase: Phase, now: float) -> None:
         running.phase = phase

@@ -78,6 +78,20 @@ def feed(adapters: dict[str, tuple[int, int]], state: str = "redundant") -> Seri
     return found
 
 
+def member(silent: int = 0, unowned: int = 0, alone: int = 0, lost_a_minute: float = 0.2) -> Series:
+    """A gateway of a cluster with 12 shards: so many have a silent owner or none, and so many of its own no standby."""
+    values = {
+        'waystation_shards{state="served"}': steady(12 - silent - unowned),
+        'waystation_shards{state="starting"}': steady(0),
+        'waystation_shards{state="owner_silent"}': steady(silent),
+        'waystation_shards{state="no_owner"}': steady(unowned),
+        'waystation_takeovers_total{reason="planned"}': growing(0),
+        'waystation_takeovers_total{reason="lost"}': growing(lost_a_minute),
+        "waystation_shards_without_standby": steady(alone),
+    }
+    return gateway() | {_with(name, GATEWAY): value for name, value in values.items()}
+
+
 def application(instance: str, queries: list[str], **changed: str) -> Series:
     """A Spark application with its queries; `changed` by the metric's name."""
     process = f'{SPARK}"{instance}"'
@@ -216,6 +230,11 @@ CASES: dict[str, tuple[Series, set[str]]] = {
     "both adapters are dead": (scenario(feed({"active": (0, 1), "backup": (0, 1)})), {"FeedDown"}),
     "both adapters were stopped": (scenario(feed({"active": (0, 0), "backup": (0, 0)})), set()),
     "no pair": (scenario(feed({"active": (1, 0), "backup": (1, 0)}, "refused")), {"FeedPairRefused"}),
+    "all shards are served": (scenario(member()), set()),
+    "a shard that nobody owns": (scenario(member(unowned=1)), {"ShardWithoutOwner"}),
+    "an owner that is silent": (scenario(member(silent=1)), {"ShardWithoutOwner"}),
+    "shards that are claimed again and again": (scenario(member(lost_a_minute=3)), {"TakeoversRepeat"}),
+    "no standby": (scenario(member(alone=2)), {"StandbysMissing"}),
     # Routers
     "one role of a process fails": (scenario(routers=stopped(both(), "router-backup")), {"RouterMissing", "QueryDown"}),
     "both roles of a process fail": (scenario(routers=stopped(both(), "router-")), {"NoRouter", "QueryDown"}),

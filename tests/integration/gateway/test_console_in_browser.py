@@ -13,7 +13,7 @@ import pytest
 from mqtt.packets import Publish, Subscribe, Subscription
 from tests.integration.jobs.browser import Tab, tab
 from tests.unit.gateway.host.test_host_connection import Wire, connect
-from tests.unit.gateway.observe.observed import Observed, observed, run_real
+from tests.unit.gateway.observe.observed import Observed, observed, observed_in_cluster, run_real
 from tests.unit.gateway.shard.home_harness import turn
 from tests.waiting import wait_for
 
@@ -107,6 +107,52 @@ def test_a_page_follows_what_happens(tmp_path: Path) -> None:
         assert one.complaints == []
 
     in_browser(tmp_path, look)
+
+
+@pytest.mark.timeout(180)
+def test_takeovers_appear_as_they_happen_in_light_and_dark(tmp_path: Path) -> None:
+    """G4, G6: of gateways with hostile names; the page stays as wide as the window."""
+
+    async def scenario() -> None:
+        async with observed_in_cluster(tmp_path / "home") as (here, leases):
+            leases.member("gateway-1")
+            leases.member(HOSTILE)
+            for shard in (0, 1):
+                leases.claim(shard, 1, HOSTILE)
+                leases.serves(shard, 1, HOSTILE, "gateway-1")
+            loop = asyncio.get_running_loop()
+
+            def take_over() -> None:
+                leases.member(HOSTILE, seq=1, state="gone")
+                leases.claim(0, 2, "gateway-1")
+                leases.serves(0, 2, "gateway-1", HOSTILE)
+
+            def run() -> None:
+                with tab(tmp_path / "profile", ONLY_HERE) as one:
+                    look(one, here.url, lambda: loop.call_soon_threadsafe(take_over))
+
+            await asyncio.to_thread(run)
+
+    def look(one: Tab, url: str, take_over: Callable[[], object]) -> None:
+        one.open(f"{url}/console/shards")
+        live = "document.querySelector('#live').innerText"
+        assert "owner lost" not in one.run(live)
+        take_over()
+        wait_for(lambda: "owner lost" in one.run(live), "the takeover is shown", PATIENCE_S)
+        assert "shards with a silent owner" in one.run("document.querySelector('.banner').innerText")
+        grounds, warnings = set(), set()
+        for scheme in ("light", "dark"):
+            one.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+            grounds.add(one.run(GROUND))
+            warnings.add(one.run("getComputedStyle(document.querySelector('.banner .bad')).color"))
+        assert grounds == {"rgb(255, 255, 255)", "rgb(13, 17, 23)"}
+        assert len(warnings) == 2
+        assert one.run("document.documentElement.scrollWidth <= window.innerWidth")
+        assert one.run("document.images.length") == 0
+        assert one.run("document.title") != "owned"
+        assert one.complaints == []
+
+    run_real(scenario())
 
 
 @pytest.mark.timeout(180)

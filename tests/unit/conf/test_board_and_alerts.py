@@ -12,7 +12,7 @@ import yaml
 from jobs.observe.feeds import FeedMetrics
 from jobs.observe.routing import RouterMetrics, RoutesMetrics
 from pipelines.feeds.comparison import Pairs, SlotState
-from tests.unit.gateway.observe.observed import observed, run_real
+from tests.unit.gateway.observe.observed import observed_in_cluster, run_real
 from tests.unit.jobs.observe.jvm import FakeJvm
 from tests.unit.jobs.observe.recorded import measured, observer, recorded, samples
 
@@ -50,7 +50,10 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
 def names_of_gateway(directory: Path) -> set[str]:
 
     async def scenario() -> set[str]:
-        async with observed(directory) as here:
+        async with observed_in_cluster(directory) as (here, leases):
+            leases.claim(0, 1, "gateway-2")
+            leases.claim(0, 2, "gateway-1")
+            leases.serves(0, 2, "gateway-1")
             context = here.harness.node
             here.kafka.ends[context.topics.egress, 0] = 1
             return {name for name, _ in await here.samples()} | {

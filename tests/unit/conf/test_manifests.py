@@ -3,7 +3,7 @@
 import copy
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +12,16 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from gateway.cluster.lease_keeper import MOVES_AT_ONCE
+from gateway.cluster.timings import LeaseTimings
 from jobs.cluster.submission import IN_IMAGE
 from jobs.observe.routing import router_listen_address
 from jobs.observe.server import ListenAddress
 from jobs.stack.broker import ENVELOPE_BYTES
 from jobs.stack.topics import declared_topics
 from schemas.cluster_settings import router_slots
-from schemas.settings import Settings, load_settings
-from schemas.topics import NO_GROUP, lease_group
+from schemas.settings import GatewaySettings, Settings, load_settings
+from schemas.topics import NO_GROUP, Topics, lease_group
 from tests.unit.conf.manifests import MANIFESTS, ROOT, Manifest, manifest, manifests, validate
 
 INVALID = (jsonschema.ValidationError, kubernetes_validate.ValidationError)
@@ -156,8 +158,8 @@ def test_no_group_has_a_name_of_its_own_elsewhere() -> None:
 
 
 def test_the_gateways_ports_are_those_it_listens_on(settings: Settings) -> None:
-    """All of its listeners, and none without TLS but that of the metrics."""
-    pod = manifest("Deployment", "waystation-gateway")["spec"]["template"]
+    """All of its listeners, and none without TLS but that of the metrics. Clients reach only theirs."""
+    pod = gateway_pod()
     ports = {port["name"]: port["containerPort"] for port in pod["spec"]["containers"][0]["ports"]}
     gateway = settings.gateway
     listeners = {
@@ -167,13 +169,14 @@ def test_the_gateways_ports_are_those_it_listens_on(settings: Settings) -> None:
         "mqtts": gateway.tls.mqtts_port,
         "wss": gateway.tls.wss_port,
         "https": gateway.tls.https_port,
+        "members": gateway.cluster.members_port,
         "metrics": gateway.metrics_port,
     }
     assert ports == {name: port for name, port in listeners.items() if port != "off"}
-    assert set(ports) == {"mqtts", "wss", "https", "metrics"}
+    assert set(ports) == {"mqtts", "wss", "https", "members", "metrics"}
     assert pod["metadata"]["annotations"] == scraped(gateway.metrics_port)
     service = {port["port"] for port in manifest("Service", "waystation-gateway")["spec"]["ports"]}
-    assert service == set(ports.values()) - {gateway.metrics_port}
+    assert service == set(ports.values()) - {gateway.metrics_port, gateway.cluster.members_port}
 
 
 def scraped(port: object) -> dict[str, str]:
@@ -194,18 +197,155 @@ def test_drivers_metrics_are_reached_and_found(settings: Settings) -> None:
         assert driver["annotations"] == scraped(place.port)
 
 
-def test_there_are_never_two_gateways() -> None:
-    """Not while an update rolls, and no second pod on the spool; what takes its place has its name and its volume."""
-    spec = manifest("Deployment", "waystation-gateway")["spec"]
-    assert spec["replicas"] == 1
-    assert spec["strategy"] == {"type": "Recreate"}
-    pod = spec["template"]["spec"]
-    environ = {each["name"]: each.get("value") for each in pod["containers"][0]["env"]}
-    assert environ["WAYSTATION_GATEWAY__NAME"] == "waystation-gateway"
-    [claim] = [v["persistentVolumeClaim"]["claimName"] for v in pod["volumes"] if "persistentVolumeClaim" in v]
-    assert manifest("PersistentVolumeClaim", claim)["spec"]["accessModes"] == ["ReadWriteOncePod"]
-    mounted = {mount["name"]: mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]}
-    assert mounted["data"] == environ["WAYSTATION_DATA"]
+def gateway_pod() -> Manifest:
+    found: Manifest = manifest("StatefulSet", "waystation-gateway")["spec"]["template"]
+    return found
+
+
+def pod_names() -> list[str]:
+    return [f"waystation-gateway-{n}" for n in range(manifest("StatefulSet", "waystation-gateway")["spec"]["replicas"])]
+
+
+def expanded(text: str, environ: Mapping[str, str]) -> str:
+    """As Kubernetes does it: with variables that stand before."""
+    return re.sub(r"\$\((\w+)\)", lambda found: environ[found[1]], text)
+
+
+def environ_of(pod: str, zone: str = "") -> dict[str, str]:
+    """What a gateway's container gets; `zone`: the pod's label, "" if there is none."""
+    fields = {"metadata.name": pod, "metadata.labels['topology.kubernetes.io/zone']": zone}
+    found: dict[str, str] = {}
+    for each in gateway_pod()["spec"]["containers"][0]["env"]:
+        given = each["value"] if "value" in each else fields[each["valueFrom"]["fieldRef"]["fieldPath"]]
+        found[each["name"]] = expanded(given, found)
+    return found
+
+
+def of_pod(pod: str, tmp_path: Path, zone: str = "") -> GatewaySettings:
+    """The settings of a pod's gateway, its environment included."""
+    files = [ROOT / "conf" / "base.toml"]
+    for name in ("waystation.toml", "gateway.toml"):
+        files.append(tmp_path / name)
+        files[-1].write_text(manifest("ConfigMap", "waystation")["data"][name])
+    named = environ_of(pod, zone)
+    environ = {name: value for name, value in named.items() if name not in ("WAYSTATION_CONF", "WAYSTATION_DATA")}
+    return load_settings(files, environ).gateway
+
+
+def test_several_gateways_share_the_shards(tmp_path: Path) -> None:
+    """G4, G14: each with a name of its own, so that each shard has standbys also while one pod is updated."""
+    spec = manifest("StatefulSet", "waystation-gateway")["spec"]
+    found = [of_pod(pod, tmp_path) for pod in pod_names()]
+    assert all(gateway.cluster.enabled for gateway in found)
+    assert [gateway.name for gateway in found] == pod_names()
+    assert spec["replicas"] >= found[0].cluster.standbys + 2
+    assert spec["updateStrategy"]["type"] == "RollingUpdate"
+    budget = manifest("PodDisruptionBudget", "waystation-gateway")["spec"]
+    assert budget["maxUnavailable"] == 1
+    assert budget["selector"]["matchLabels"] == gateway_pod()["metadata"]["labels"] == spec["selector"]["matchLabels"]
+
+
+def test_each_gateway_has_a_volume_that_no_other_pod_mounts() -> None:
+    """It is a cache, and goes with its pod's number."""
+    spec = manifest("StatefulSet", "waystation-gateway")["spec"]
+    (claim,) = spec["volumeClaimTemplates"]
+    assert claim["spec"]["accessModes"] == ["ReadWriteOncePod"]
+    assert spec["persistentVolumeClaimRetentionPolicy"] == {"whenDeleted": "Delete", "whenScaled": "Delete"}
+    mounted = {mount["name"]: mount["mountPath"] for mount in gateway_pod()["spec"]["containers"][0]["volumeMounts"]}
+    assert mounted[claim["metadata"]["name"]] == environ_of("any")["WAYSTATION_DATA"]
+
+
+def test_gateways_are_kept_apart(tmp_path: Path) -> None:
+    """Never on one machine; in different zones as far as there are some, and each says in which it is."""
+    spec, labels = gateway_pod()["spec"], gateway_pod()["metadata"]["labels"]
+    [term] = spec["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    [spread] = spec["topologySpreadConstraints"]
+    assert term["topologyKey"] == "kubernetes.io/hostname"
+    assert spread["topologyKey"] == "topology.kubernetes.io/zone"
+    assert spread["whenUnsatisfiable"] == "ScheduleAnyway"
+    assert term["labelSelector"]["matchLabels"] == spread["labelSelector"]["matchLabels"] == labels
+    assert of_pod("waystation-gateway-0", tmp_path, "zone-b").cluster.zone == "zone-b"
+    assert of_pod("waystation-gateway-0", tmp_path).cluster.zone == ""
+
+
+def test_gateways_find_one_another(tmp_path: Path) -> None:
+    """By the names that the headless Service gives their pods, also before they are ready; nobody else gets in."""
+    service = manifest("Service", "waystation-gateway-members")["spec"]
+    assert service["clusterIP"] == "None"
+    assert service["publishNotReadyAddresses"] is True
+    assert manifest("StatefulSet", "waystation-gateway")["spec"]["serviceName"] == "waystation-gateway-members"
+    ports = {port["name"]: port["port"] for port in service["ports"]}
+    for pod in pod_names():
+        gateway = of_pod(pod, tmp_path)
+        host = f"{pod}.waystation-gateway-members"
+        assert gateway.cluster.advertise_members == f"{host}:{gateway.cluster.members_port}"
+        assert gateway.advertise.console == f"{host}:{gateway.metrics_port}"
+        assert ports == {"members": gateway.cluster.members_port, "metrics": gateway.metrics_port}
+    labels = {"podSelector": {"matchLabels": gateway_pod()["metadata"]["labels"]}}
+    policy = manifest("NetworkPolicy", "waystation-gateway")["spec"]
+    inward = [rule.get("from") for rule in policy["ingress"] if {"port": "members"} in rule["ports"]]
+    outward = [rule["to"] for rule in policy["egress"] if {"port": "members"} in rule["ports"]]
+    assert inward == outward == [[labels]]
+
+
+def test_each_gateway_has_its_own_certificate_for_the_others(tmp_path: Path) -> None:
+    """And sees no other one's key (R11)."""
+    secret = manifest("Secret", "waystation-gateway-members")["stringData"]
+    for pod in pod_names():
+        mounts = {
+            mount["mountPath"]: expanded(mount.get("subPathExpr", mount.get("subPath", "")), environ_of(pod))
+            for mount in gateway_pod()["spec"]["containers"][0]["volumeMounts"]
+            if mount["name"] == "members"
+        }
+        assert [mounts.pop(path) for path in of_pod(pod, tmp_path).cluster.members_files] == [
+            f"{pod}.crt",
+            f"{pod}.key",
+            "ca.crt",
+        ]
+        assert not mounts
+        assert {f"{pod}.crt", f"{pod}.key", "ca.crt"} <= secret.keys()
+
+
+def test_a_gateway_has_time_to_stop_in_order(settings: Settings) -> None:
+    """The pause before SIGTERM, then its shards, even if it has all of them and each is slow, then the stop itself."""
+    pod = gateway_pod()["spec"]
+    pause_s = pod["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"]
+    drain_s = settings.kafka.shards / MOVES_AT_ONCE * LeaseTimings().freeze_s
+    assert pod["terminationGracePeriodSeconds"] > pause_s + drain_s + 18
+
+
+def test_only_gateways_write_what_is_theirs(settings: Settings) -> None:
+    """Whoever writes claims or heartbeats decides where clients go."""
+    topics, user = Topics(settings.kafka.prefix), settings.kafka.client["sasl.username"]
+    for topic in (topics.leases, topics.members, topics.sessions, topics.spool):
+        assert may(user, "Read", topic)
+        assert may(user, "Write", topic) == (user == "waystation-gateway")
+        assert not may("waystation-feed-adapter", "Write", topic)
+    for topic in (topics.egress, topics.routes, topics.presence_state):
+        assert may(user, "Write", topic)
+
+
+def may(user: str, operation: str, topic: str) -> bool:
+    """Whether a user may do this to a topic: a denial goes before what is allowed."""
+    found = {
+        acl.get("type", "allow")
+        for acl in acls_of(user)
+        if acl["resource"]["type"] == "topic" and operation in acl["operations"]
+        if (acl["resource"]["patternType"] == "prefix" and topic.startswith(acl["resource"]["name"]))
+        or topic == acl["resource"]["name"]
+    }
+    return found == {"allow"}
+
+
+@pytest.mark.parametrize("part", ["gateway", "spark"])
+def test_images_have_all_packages(part: str) -> None:
+    """Those that the two distributions are built from: what is not copied is silently not installed."""
+    copied = re.findall(r"^COPY (\w+) \./source/\1$", (MANIFESTS / f"Dockerfile.{part}").read_text(), re.MULTILINE)
+    wanted = set()
+    for file in ("pyproject.toml", "distributions/edge/pyproject.toml"):
+        include = tomllib.loads((ROOT / file).read_text())["tool"]["setuptools"]["packages"]["find"]["include"]
+        wanted |= {pattern.removesuffix("*") for pattern in include}
+    assert wanted <= set(copied)
 
 
 def claim_at(application: str, path: str) -> str:
@@ -234,11 +374,11 @@ def test_a_date_that_failed_is_judged_once_a_night() -> None:
 
 def test_files_of_the_configuration_are_mounted() -> None:
     """Every path that the gateway's settings name lies in a volume."""
-    [container] = manifest("Deployment", "waystation-gateway")["spec"]["template"]["spec"]["containers"]
+    [container] = gateway_pod()["spec"]["containers"]
     mounts = [mount["mountPath"] for mount in container["volumeMounts"]]
     for text in manifest("ConfigMap", "waystation")["data"].values():
         for path in re.findall(r'"(/etc/waystation/[^"]+)"', text):
-            assert any(path.startswith(f"{mount}/") for mount in mounts), path
+            assert any(path == mount or path.startswith(f"{mount}/") for mount in mounts), path
 
 
 def applications() -> dict[str, Manifest]:
@@ -280,7 +420,7 @@ def test_the_pair_is_kept_apart(settings: Settings) -> None:
 
 def test_containers_have_no_more_rights_than_they_need() -> None:
     """Not root, no new privileges, no capabilities; the gateway's file system is read-only."""
-    pod = manifest("Deployment", "waystation-gateway")["spec"]["template"]["spec"]
+    pod = gateway_pod()["spec"]
     contexts = [(pod["securityContext"], pod["containers"][0]["securityContext"])]
     contexts += [
         (spec[of]["podSecurityContext"], spec[of]["securityContext"])

@@ -270,3 +270,29 @@ class BusContract(ABC):
             assert received == []
 
         self.scenario(check)
+
+    def test_ends_are_told_while_batches_wait_and_whoever_asked_is_gone(self) -> None:
+        """R9: what a SUBSCRIBE waits for does not wait behind messages; a question that is cancelled harms nobody."""
+
+        async def check(bus: Bus, topics: Topics, received: list[Record]) -> None:
+            sent = Producing(bus, topics.ingress)
+            await bus.assign({(topics.ingress, 0): 0, (topics.ingress, 1): 0})
+            self.hold()
+            for n in range(40):
+                sent.send(n % 2, n)
+                await sent.all_done(n + 1)
+            asked = [asyncio.ensure_future(bus.end_offsets(topics.ingress, 2)) for _ in range(10)]
+            await asyncio.sleep(0)
+            for question in asked[::2]:
+                question.cancel()
+            assert [await question for question in asked[1::2]] == [{0: 20, 1: 20}] * 5
+            sent.send(0, 40)
+            await sent.all_done(41)
+            assert await bus.end_offsets(topics.ingress, 2) == {0: 21, 1: 20}
+            moving = asyncio.ensure_future(bus.unassign([(topics.ingress, 1)]))
+            await asyncio.sleep(0)
+            moving.cancel()
+            self.let_go()
+            await until(lambda: sum(record.partition() == 0 for record in received) == 21)
+
+        self.scenario(check)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge.client.connect_points import ConnectPoint
-from edge.client.connecting import Ask, Connected, Connecting, Step, Try, Wait
+from edge.client.connecting import HOPS_MAX, Ask, Connected, Connecting, Step, Try, Wait
 from edge.client.errors import NotReachable
 from edge.reconnect import FullJitter
 from mqtt.errors import LocalProtocolError
@@ -113,6 +113,53 @@ def test_a_reason_that_a_server_wrote_is_one_line_and_bounded() -> None:
 def test_what_is_not_allowed(wrong: tuple[int, int, int]) -> None:
     with pytest.raises(ValueError):
         machine(*wrong)
+
+
+def test_where_a_gateway_sends_the_client_is_tried_next() -> None:
+    """G14: and if that fails the round goes on where it was."""
+    sent = machine(points=2)
+    assert sent.failed("go there", point(7)) is None
+    assert sent.step == Try(point(7))
+    sent.failed("away")
+    assert sent.step == Try(point(1))
+    sent.failed("go there", point(8))
+    sent.connected()
+    assert sent.step == Connected(point(8))
+
+
+def test_nobody_is_sent_around_for_ever() -> None:
+    sent = machine(points=2)
+    for number in range(HOPS_MAX):
+        sent.failed("go there", point(10 + number))
+        assert sent.step == Try(point(10 + number))
+    sent.failed("go there", point(20))
+    assert sent.step == Try(point(1))
+    sent.failed("go there", point(20))
+    assert isinstance(sent.step, Wait)
+
+
+def test_a_connection_that_ends_with_another_gateways_name() -> None:
+    """After a pause, because all of a gateway's clients may be sent at once. If the other one fails, the round begins;
+    who is sent back each time soon goes through the round instead."""
+    moved = machine(1)
+    moved.answered([point(1)])
+    moved.connected()
+    moved.lost(has_lasted=True, sent_to=point(2))
+    assert moved.step == Wait(1.0)
+    moved.waited()
+    assert moved.step == Try(point(2))
+    moved.failed("away")
+    assert moved.step == Ask("access-0")
+    moved.answered([point(1)])
+    for _ in range(HOPS_MAX - 1):
+        moved.connected()
+        moved.lost(has_lasted=False, sent_to=point(2))
+        moved.waited()
+        assert moved.step == Try(point(2))
+    moved.connected()
+    moved.lost(has_lasted=False, sent_to=point(2))
+    moved.waited()
+    assert moved.step == Ask("access-0")
 
 
 def test_what_cannot_happen() -> None:

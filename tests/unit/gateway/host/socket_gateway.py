@@ -15,6 +15,7 @@ from gateway.host.authenticator import OpenAuthenticator
 from gateway.host.host_server import HostServer
 from gateway.host.listeners import Listeners, open_quic_tls
 from gateway.policy.policy_authenticator import PolicyAuthenticator
+from schemas.settings import GatewaySettings
 from tests.unit.gateway.shard.home_harness import HomeHarness
 
 HOST = "127.0.0.1"
@@ -51,6 +52,7 @@ class SocketGateway:
         self._thread = threading.Thread(target=self._main)
         self.harness: HomeHarness
         self.server: HostServer
+        self.settings: GatewaySettings
         self.listeners: Listeners
         self.mqtt_port = self.websocket_port = 0
         self.quic: Any = None
@@ -113,7 +115,7 @@ class SocketGateway:
         self.harness = harness = await HomeHarness(self._directory, **self._limits).start()
         gateway = harness.settings().gateway
         tls = msgspec.structs.replace(gateway.tls, **self._tls)
-        gateway = msgspec.structs.replace(gateway, tls=tls, **self._settings)
+        self.settings = gateway = msgspec.structs.replace(gateway, tls=tls, **self._settings)
         authenticator = PolicyAuthenticator(OpenAuthenticator(), gateway.policy, harness.node.counts, self._loop.time)
         self.server = HostServer(
             gateway, harness.home, harness.clock, lambda: harness.bus.in_flight, harness.fatal.append, authenticator

@@ -20,6 +20,7 @@ class Wire:
     """A transport in memory, and the client's end of it."""
 
     bearer = "mqtt"
+    uses_tls = False
     certificate: str | None = None
     peer = "memory"
 

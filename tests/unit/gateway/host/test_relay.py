@@ -1,78 +1,26 @@
 """Clients at a gateway that is not their home: their bytes go there, and nothing of it shows (G10, G14, R11)."""
 
-import asyncio
 import ssl
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from gateway.host.homes import HomeElsewhere
-from gateway.host.relay import TRIES
-from gateway.host.tls import ServerTls
-from jobs.runtime.certificates import make
+from gateway.host.relays import TRIES
 from mqtt.codes import ConnectReturnCode, ReasonCode
 from mqtt.encode import encode
 from mqtt.packets import Connack, Connect, Pingreq, Pingresp, Publish, Suback, Subscribe, Subscription
-from schemas.settings import process_settings
+from tests.unit.gateway.host.members_harness import Member, make_certificates, member
 from tests.unit.gateway.host.raw_client import RawClient, WebClient
-from tests.unit.gateway.host.socket_gateway import HOST, SocketGateway
+from tests.unit.gateway.host.socket_gateway import HOST
 from tests.waiting import wait_for
-
-
-class StaticHomes:
-    """Homes as a test says. `owners`: the gateways that have every client, one after the other; None: this one has
-    them."""
-
-    def __init__(self) -> None:
-        self.owners: list[HomeElsewhere | None] = [None]
-        self.asked = 0
-
-    def elsewhere(self, client: str) -> HomeElsewhere | None:
-        return self.owners[0]
-
-    def epoch(self, client: str) -> int:
-        return 7
-
-    async def newer(self, client: str, epoch: int) -> HomeElsewhere | None:
-        self.asked += 1
-        await asyncio.sleep(0)
-        return self.owners[min(self.asked, len(self.owners) - 1)]
-
-
-class Member:
-    """A gateway of a cluster: its homes, and the port for other members."""
-
-    def __init__(self, gateway: SocketGateway, homes: StaticHomes, port: int) -> None:
-        self.gateway, self.homes, self.port = gateway, homes, port
-
-    def as_home(self, epoch: int = 1, shard: int = 0) -> HomeElsewhere:
-        return HomeElsewhere("home", HOST, self.port, shard, epoch)
-
-
-@contextmanager
-def member(directory: Path, name: str, certificates: Path, **settings: object) -> Iterator[Member]:
-    directory.mkdir()
-    with SocketGateway(directory, **settings) as gateway:  # type: ignore[arg-type]
-        homes = StaticHomes()
-        tls = ssl.create_default_context(cafile=certificates / "ca.crt")
-        tls.check_hostname = False
-        tls.load_cert_chain(certificates / f"{name}.crt", certificates / f"{name}.key")
-        files = {"certificate": f"{certificates}/{name}.crt", "key": f"{certificates}/{name}.key"}
-        needed = {"client_ca": f"{certificates}/ca.crt", "client_certificates": "required"}
-        server = ServerTls(msgspec.structs.replace(process_settings({}).gateway.tls, **files, **needed))
-        gateway.call(gateway.server.relay_to, homes, tls)
-        gateway.run(gateway.listeners.open_members(HOST, 0, server))
-        yield Member(gateway, homes, gateway.listeners.ports["relay"])
 
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("members")
-    make(directory, [HOST], [], 1, lambda _: None, gateways=["door", "home"])
-    return directory
+    return make_certificates(tmp_path_factory.mktemp("members"))
 
 
 @pytest.fixture
@@ -172,6 +120,8 @@ def test_relays_end_when_the_owner_changes(door: Member, home: Member) -> None:
         client.connect("c")
         relays = door.gateway.server.relays
         assert relays is not None
+        door.gateway.call(relays.owner_changed, 3)
+        door.homes.changed.add(1)
         door.gateway.call(relays.owner_changed, 2)
         client.send(Pingreq())
         client.take(Pingresp)

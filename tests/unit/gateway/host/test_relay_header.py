@@ -11,10 +11,11 @@ from gateway.host.proxy_protocol import missing
 from gateway.host.relay_header import RelayedClient, decode, encode
 
 CLIENTS = st.builds(
-    RelayedClient,
+    lambda peer, bearer, tls: RelayedClient(peer, bearer, *tls),
     st.sampled_from(["198.51.100.9:4711", "2001:db8::1:4711", "127.0.0.1:0", ""]),
     st.sampled_from(["mqtt", "ws", "quic"]),
-    st.none() | st.text(st.characters(exclude_categories=["Cs"]), max_size=100),
+    st.sampled_from([(False, None), (True, None)])
+    | st.tuples(st.just(True), st.text(st.characters(exclude_categories=["Cs"]), max_size=100)),
 )
 
 

@@ -35,7 +35,7 @@ PATIENCE_S = 20.0
 class HttpHarness(HomeHarness):
     """`http` are settings of `[gateway.http]`, `gateway` of `[gateway]`, `feeds` of `[feeds]`; `session` speaks to the
     gateway that is up. The access point knows `members`, at first one gateway that is up, and takes `members_now` for
-    the time. `run` ends all `started`."""
+    the time; `owners` has the gateways of clients' sessions. `run` ends all `started`."""
 
     started: ClassVar[list["HttpHarness"]] = []
 
@@ -60,6 +60,7 @@ class HttpHarness(HomeHarness):
         self.ports: dict[str, int] = {}
         self.members: MemberTable
         self.members_now = 0.0
+        self.owners: dict[str, str] = {}
         self.platform: Platform
         self.enrolment: Enrolment | None = None
         self.feeds: FeedFollower
@@ -80,7 +81,13 @@ class HttpHarness(HomeHarness):
         )
         self.members = MemberTable(gateway.cluster.members, gateway.cluster.timeout_s)
         self.members.apply("gateway-1", heartbeat("gateway-1"), self.members_now)
-        access_point = AccessPoint(self.members, gateway.access_point, Random(1), lambda: self.members_now)
+        access_point = AccessPoint(
+            self.members,
+            gateway.access_point,
+            Random(1),
+            lambda: self.members_now,
+            lambda client: self.owners.get(client),
+        )
         mesh = None
         if gateway.mesh.enabled:
             self.platform = Platform(gateway.mesh, self.clock)

@@ -39,6 +39,29 @@ def test_the_gateways_for_a_bearer_come_in_order(tmp_path: Path) -> None:
     run(scenario())
 
 
+def test_the_home_of_the_client_is_first(tmp_path: Path) -> None:
+    """G12: however loaded it is, if it can be used by the bearer; the others follow by load."""
+
+    async def scenario() -> None:
+        harness = await HttpHarness(tmp_path).start()
+        for name, connections in (("gateway-1", 900), ("b", 300), ("c", 20)):
+            harness.members.apply(name, heartbeat(name, seq=1, load=GatewayLoad(connections=connections)), 0.0)
+        harness.members.apply("d", heartbeat("d", addresses={"ws": GatewayAddress("d.test", 8)}), 0.0)
+        harness.members.apply("e", heartbeat("e", state="draining"), 0.0)
+        harness.owners = {"v1": "gateway-1", "v2": "b", "at d": "d", "at e": "e", "at f": "f"}
+
+        async def order(query: str) -> list[str]:
+            points = (await harness.request("GET", f"/v1/connect?bearer=mqtt{query}")).json["connect_points"]
+            return [point["address"].removesuffix(".test") for point in points]
+
+        assert await order("&client=v1") == ["gateway-1", "c", "b"]
+        assert await order("&client=v2") == ["b", "c", "gateway-1"]
+        for query in ("", "&client=unknown", "&client=at%20d", "&client=at%20e", "&client=at%20f"):
+            assert await order(query) == ["c", "b", "gateway-1"]
+
+    run(scenario())
+
+
 @pytest.mark.parametrize("bearer", BEARERS)
 def test_each_bearer_has_its_own_addresses(tmp_path: Path, bearer: str) -> None:
     async def scenario() -> None:

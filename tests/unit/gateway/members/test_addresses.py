@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.members.addresses import advertised
+from gateway.members.addresses import advertised, advertised_to_members
 from schemas.errors import SettingsError
 from schemas.members import GatewayAddress
 from schemas.settings import GatewaySettings, load_settings
@@ -61,8 +61,45 @@ def test_a_listener_behind_a_proxy_is_advertised_only_as_configured(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("", ("127.0.0.1", 7000)),
+        ('advertise.host = "gw1.test"', ("gw1.test", 7000)),
+        ('cluster.members_host = "10.0.0.7"', ("10.0.0.7", 7000)),
+        ('cluster.members_host = "0.0.0.0"', ("machine", 7000)),
+        ('advertise.host = "gw1.test"\ncluster.advertise_members = "inner.test:7443"', ("inner.test", 7443)),
+    ],
+)
+def test_other_gateways_may_have_an_address_of_their_own(tmp_path: Path, text: str, address: tuple[str, int]) -> None:
+    """G14: networks of clients and of gateways may differ."""
+    assert advertised_to_members(gateway(tmp_path, text), 7000, "machine") == GatewayAddress(*address)
+
+
+_OPEN_HOST = 'host = "0.0.0.0"\nauthentication.methods = ["anonymous"]\ncluster.enabled = true\n'
+_FILES = 'cluster.members_certificate = "a"\ncluster.members_key = "b"\ncluster.members_ca = "c"\n'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        _OPEN_HOST.replace("true", "false"),
+        _OPEN_HOST + _FILES,
+        _OPEN_HOST + 'cluster.members_port = "off"',
+        _OPEN_HOST + 'cluster.members_host = "127.0.0.1"',
+        "cluster.enabled = true",
+    ],
+)
+def test_members_need_tls_only_where_other_machines_reach_them(tmp_path: Path, text: str) -> None:
+    assert gateway(tmp_path, text)
+
+
+@pytest.mark.parametrize(
     ("text", "sentence"),
     [
+        (_OPEN_HOST, "other machines can reach the listener for gateways at '0.0.0.0'"),
+        ('cluster.enabled = true\ncluster.members_host = "10.0.0.7"', "whoever connects there is taken for a gateway"),
+        ('cluster.members_key = "b"', "members_certificate, members_key and members_ca belong together"),
+        ('cluster.advertise_members = "host:0"', "gateway.cluster.advertise_members = 'host:0': 0 is not a port"),
         ('advertise.mqtt = "host"', 'gateway.advertise.mqtt = "host" is not allowed: expected "host:port", such as'),
         ('advertise.mqtt = "::1:1883"', "gateway.advertise.mqtt"),
         ('advertise.mqtt = "host:70000"', "gateway.advertise.mqtt = 'host:70000': 70000 is not a port"),
@@ -77,3 +114,16 @@ def test_a_wrong_setting_is_refused(tmp_path: Path, text: str, sentence: str) ->
     with pytest.raises(SettingsError) as refused:
         gateway(tmp_path, text)
     assert sentence in str(refused.value)
+
+
+def test_the_console_is_advertised_in_a_cluster_only(tmp_path: Path) -> None:
+    """For the consoles of the other gateways (G14)."""
+    ports = {"metrics": 9464}
+    assert advertised(gateway(tmp_path, ""), ports, "m") == {}
+    shared = "cluster.enabled = true"
+    assert advertised(gateway(tmp_path, shared), ports, "m") == {"console": GatewayAddress("127.0.0.1", 9464)}
+    named = f'{shared}\nadvertise.console = "ops.example.org:8443"'
+    assert advertised(gateway(tmp_path, named), ports, "m") == {"console": GatewayAddress("ops.example.org", 8443)}
+    assert advertised(gateway(tmp_path, f"{shared}\nconsole.enabled = false"), ports, "m") == {}
+    with pytest.raises(SettingsError, match="console"):
+        gateway(tmp_path, 'advertise.console = "ops.example.org:0"')

@@ -5,12 +5,14 @@ from collections import Counter
 
 import pytest
 from confluent_kafka import KafkaError
+from msgspec import UNSET
 
+from gateway.broker_clock import BrokerClock
 from gateway.members.follower import MembersFollower
 from gateway.members.heartbeats import HeartbeatWriter
 from gateway.members.table import MemberTable
 from gateway.memory_bus import MemoryBroker, MemoryBus, MemoryRecord
-from schemas.events import encode
+from schemas.events import Event, decode, encode
 from schemas.members import GatewayAddress, GatewayLoad, Heartbeat, decode_heartbeat
 from schemas.settings import process_settings
 from tests.unit.gateway.members.heartbeat_records import heartbeat
@@ -33,7 +35,7 @@ class Site:
 
     async def follow(self, bus: MemoryBus, limit: int = 10) -> tuple[MemberTable, Counter[str]]:
         table, counts = MemberTable(limit, CLUSTER.timeout_s), Counter[str]()
-        await MembersFollower(bus, TOPIC, table, self.loop.time, counts).start()
+        await MembersFollower(bus, TOPIC, table, self.loop.time, counts, BrokerClock(lambda: 0.0)).start()
         return table, counts
 
     def writer(self, bus: MemoryBus, name: str, boot: int = 1) -> HeartbeatWriter:
@@ -244,5 +246,30 @@ def test_gateways_beyond_the_limit_are_counted() -> None:
             site.append(b"%d" % number, encode(heartbeat()))
         await asyncio.sleep(0.05)
         assert (len(table), counts["members_forgotten"]) == (2, 3)
+
+    run(scenario())
+
+
+class HeartbeatBefore(Event, frozen=True, kw_only=True):
+    """A heartbeat as gateways without a relay read it."""
+
+    boot: int
+    state: str
+
+
+def test_where_gateways_relay_to_is_said_only_if_they_can() -> None:
+    """G14: and gateways of an earlier version read such a record."""
+
+    async def scenario() -> None:
+        site = Site()
+        writer = site.writer(site.bus(), "a")
+        writer.serve(ADDRESSES)
+        relay = GatewayAddress("a.inner", 7000)
+        writer.serve(ADDRESSES, relay)
+        await asyncio.sleep(0.1)
+        without, with_relay = (record.value() or b"" for record in site.broker.partitions[TOPIC, 0])
+        assert b"relay" not in without
+        assert [record.relay for _, record in site.written()] == [UNSET, relay]
+        assert decode(HeartbeatBefore, with_relay).state == "up"
 
     run(scenario())

@@ -10,6 +10,7 @@ from unittest.mock import patch
 import aiohttp
 import msgspec
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
 
 from gateway.console.opening import open_console
 from gateway.feeds.table import FeedTable
@@ -24,6 +25,7 @@ from gateway.observe.metrics import Sources
 from gateway.observe.observer import Observer
 from gateway.observe.readiness import Readiness
 from schemas.settings import Settings
+from tests.unit.gateway.observe.leases_seen import LeasesSeen
 from tests.unit.gateway.shard.home_harness import HomeHarness
 
 R = TypeVar("R")
@@ -44,9 +46,10 @@ class ObservedHarness(HomeHarness):
 
 
 class Observed:
-    """`kafka_fault` is what Kafka answers to readiness, "" if all is well."""
+    """`kafka_fault` is what Kafka answers to readiness, "" if all is well; `leases` are who has the shards, None unless
+    the gateway is one of several."""
 
-    def __init__(self, harness: ObservedHarness) -> None:
+    def __init__(self, harness: ObservedHarness, in_cluster: bool = False) -> None:
         self.harness = harness
         self.kafka = KafkaStats()
         self.kafka_fault = ""
@@ -65,16 +68,24 @@ class Observed:
         self.members = MemberTable(10, 2.0)
         members = MemberMetrics(self.members, harness.loop_time)
         self.feeds = FeedTable(msgspec.structs.replace(harness.settings().feeds, names=["radar"]))
-        others = (members, FeedMetrics(self.feeds, harness.loop_time))
+        others: tuple[Collector, ...] = (members, FeedMetrics(self.feeds, harness.loop_time))
+        self.leases = self._leases() if in_cluster else None
+        if self.leases is not None:
+            others += (self.leases.metrics,)
         sources = Sources(
             harness.node, harness.home, self.hosts, lambda: harness.bus.in_flight, self.kafka, "1.2.3", others
         )
         self.observer = Observer(sources, harness.home, self.readiness)
         has_console = harness.settings().gateway.console.enabled
-        self.sampler = open_console(sources, self.observer, self.members, self.feeds) if has_console else None
+        cluster = None if self.leases is None else self.leases.sources
+        self.sampler = open_console(sources, self.observer, self.members, self.feeds, cluster) if has_console else None
         self.http: aiohttp.ClientSession
         self.url = ""
         self.mqtt_port = 0
+
+    def _leases(self) -> LeasesSeen:
+        settings = self.harness.settings()
+        return LeasesSeen(settings.gateway.name, settings.kafka.shards, self.members, self.harness.loop_time)
 
     async def _find_fault(self, topic: str) -> str:
         return self.kafka_fault
@@ -103,16 +114,29 @@ class Observed:
 async def observed(directory: Path, **gateway: Any) -> AsyncIterator[Observed]:
     """A gateway that serves clients and observers, each time with fresh figures; `gateway` are settings of
     `[gateway]`."""
+    async with _observed(directory, False, gateway) as this:
+        yield this
+
+
+@asynccontextmanager
+async def observed_in_cluster(directory: Path, **gateway: Any) -> AsyncIterator[tuple[Observed, LeasesSeen]]:
+    """The same gateway as one of several: what it has read on `leases` is up to the test."""
+    async with _observed(directory, True, gateway) as this:
+        assert this.leases is not None
+        yield this, this.leases
+
+
+@asynccontextmanager
+async def _observed(directory: Path, in_cluster: bool, gateway: dict[str, Any]) -> AsyncIterator[Observed]:
     with patch.object(session_stats, "FRESH_S", 0.0), patch.object(readiness, "FRESH_S", 0.0):
-        async with _observed(directory, gateway) as this:
+        async with _running(ObservedHarness(directory, gateway), in_cluster) as this:
             yield this
 
 
 @asynccontextmanager
-async def _observed(directory: Path, gateway: dict[str, Any]) -> AsyncIterator[Observed]:
-    harness = ObservedHarness(directory, gateway)
+async def _running(harness: ObservedHarness, in_cluster: bool) -> AsyncIterator[Observed]:
     await harness.start()
-    this = Observed(harness)
+    this = Observed(harness, in_cluster)
     port = await this.observer.start(HOST, 0)
     if this.sampler is not None:
         this.sampler.start()

@@ -143,7 +143,7 @@ def test_a_census_lets_others_have_their_turn_and_is_taken_once_for_all_who_ask(
         harness = await ObservedHarness(tmp_path, {}).start()
         for number in range(3 * SLICE):
             await harness.home.attach(arrival(number), QuietLink())
-        taker = SessionStatsCollector(harness.home.states)
+        taker = SessionStatsCollector(lambda: harness.home.states)
         first, second = await asyncio.gather(taker.take(), taker.take())
         assert first is second
         assert first.connected == 3 * SLICE

@@ -42,7 +42,7 @@ def values(wire: Wire) -> dict[str, bytes]:
 @contextlib.asynccontextmanager
 async def publishing(tmp_path: Path):  # type: ignore[no-untyped-def]
     harness, server = await hosted(tmp_path)
-    system = SystemPublisher(harness.node, harness.home, server, SessionStatsCollector(harness.home.states))
+    system = SystemPublisher(harness.node, harness.home, server, SessionStatsCollector(lambda: harness.home.states))
     system.begin()
     task = asyncio.create_task(system.run())
     yield harness, server

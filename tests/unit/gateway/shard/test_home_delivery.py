@@ -331,3 +331,26 @@ def test_a_message_expires_where_it_waits(tmp_path: Path, offline_s: float) -> N
         assert harness.relinquished() == harness.instructions()
 
     run(scenario())
+
+
+def test_qos0_is_not_dropped_because_the_session_log_is_slow(tmp_path: Path) -> None:
+    """R9: the client takes all that it is sent; what is at QoS 2 in front waits for Kafka."""
+
+    async def scenario() -> None:
+        harness = await HomeHarness(tmp_path).start()
+        sender = await harness.client("sender", expiry_s=0)  # a checkpoint would wait for its window
+        receiver = await harness.client("receiver")
+        await receiver.subscribe("a")
+        await turn(LEAD_S + 5)
+        harness.bus.held_acks = {harness.topics.sessions}
+        sender.publish("a", b"2", 2)
+        await turn(0.02)
+        sender.publish("a", b"0", 0)
+        await turn(3 * harness.settings().gateway.spool_after_s)
+        assert receiver.payloads == []
+        harness.bus.held_acks = set()
+        harness.bus.release()
+        await turn(1)
+        assert receiver.payloads == [b"2", b"0"]
+
+    run(scenario())

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from jobs.observe.lags import Positions, gateway_positions, lags, query_positions, topic_lags, with_lags
+from jobs.observe.lags import Positions, gateway_positions, lags, lowest, query_positions, topic_lags, with_lags
 
 ENDS = {"ingress": [10, 20], "egress": [4], "presence": [0, 0]}
 
@@ -100,3 +100,10 @@ def test_a_gateway_tells_its_positions_in_its_metrics(server: HTTPServer, monkey
 
 def test_a_gateway_that_does_not_answer_has_no_positions() -> None:
     assert gateway_positions("127.0.0.1:1") == {}
+
+
+def test_gateways_that_share_the_partitions_are_one_consumer() -> None:
+    """Each has positions of its own shards. Of what several read, the one that is behind counts."""
+    together = lowest([{"egress": {0: 7}, "retained": {0: 5}}, {"egress": {1: 9}, "retained": {0: 4}}, {}])
+    assert together == {"egress": {0: 7, 1: 9}, "retained": {0: 4}}
+    assert topic_lags({"egress": [8, 9]}, {"gateway": together})[0].lags == {"gateway": 1}
