@@ -9,7 +9,7 @@ import asyncio
 import logging
 import queue
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Protocol, cast
 
@@ -29,6 +29,7 @@ from gateway.kafka_stats import STATISTICS_MS, KafkaStats
 from gateway.partition_reader import KafkaPartitionReader, OnRead, PartitionReader
 from gateway.record import Record
 from gateway.topic_follower import TopicFollower
+from gateway.topic_reader import read_to_end
 from schemas.envelope import Headers
 from schemas.settings import KafkaSettings
 from schemas.topics import LARGEST_RECORD, NO_GROUP
@@ -46,6 +47,18 @@ _ANSWER_S = 2.0
 log = structlog.get_logger(__name__)
 
 
+class Following(Protocol):
+    """Partitions that are followed (:meth:`Bus.follow`). Both calls raise BusError."""
+
+    async def add(self, positions: Mapping[tuple[str, int], int]) -> None:
+        """Follows each (topic, partition) too, from the given offset on. It must not be followed here already."""
+        ...
+
+    async def remove(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """Follows these no more. Fetched records may still arrive until this returns, and none later."""
+        ...
+
+
 class Bus(Protocol):
     """What homes need from Kafka. The in-memory peer (:mod:`gateway.memory_bus`) keeps the same contract."""
 
@@ -58,11 +71,16 @@ class Bus(Protocol):
         ...
 
     def produce_all(
-        self, topic: str, partition: int, records: Sequence[tuple[bytes, bytes | None]], on_done: OnDone
+        self,
+        topic: str,
+        partition: int,
+        records: Sequence[tuple[bytes, bytes | None]],
+        on_done: OnDone,
+        headers: Headers | None = None,
     ) -> None:
-        """Sends records (key, value; None is a tombstone) without headers to one partition, in order, at a lower cost
-        than one by one. Calls `on_done` once, as for the last record: after all are stored, or with an error if one
-        never can be. No record may be larger than the broker accepts."""
+        """Sends records (key, value; None is a tombstone) to one partition, in order, each with the same headers; at a
+        lower cost than one by one if there are none. Calls `on_done` once, as for the last record: after all are
+        stored, or with an error if one never can be. No record may be larger than the broker accepts."""
         ...
 
     async def assign(self, positions: dict[tuple[str, int], int]) -> None:
@@ -81,10 +99,11 @@ class Bus(Protocol):
         """Passes every record from `start` (offset by partition) to the current end; returns the end by partition."""
         ...
 
-    def follow(self, positions: dict[tuple[str, int], int], on_records: Callable[[list[Record]], None]) -> None:
+    def follow(self, positions: dict[tuple[str, int], int], on_records: Callable[[list[Record]], None]) -> Following:
         """Calls `on_records` on the loop with what comes to each (topic, partition) from the given offset on, until the
         bus ends. Nothing pauses this, also not `OnRecords` of the other consumer; so it is for topics with few
-        records."""
+        records. Whoever begins without partitions pays nothing before the first is added, and adds and removes some in
+        milliseconds."""
         ...
 
     def reader(self, on_read: OnRead) -> PartitionReader:
@@ -171,8 +190,16 @@ class KafkaBus:
         self._sent(1)
 
     def produce_all(
-        self, topic: str, partition: int, records: Sequence[tuple[bytes, bytes | None]], on_done: OnDone
+        self,
+        topic: str,
+        partition: int,
+        records: Sequence[tuple[bytes, bytes | None]],
+        on_done: OnDone,
+        headers: Headers | None = None,
     ) -> None:
+        if headers is not None:  # `produce_batch` takes none
+            self._produce_each(topic, partition, records, headers, on_done)
+            return
         messages: list[dict[str, Any]] = [{"key": key, "value": value} for key, value in records]
         messages[-1]["callback"] = on_done
         try:
@@ -182,6 +209,29 @@ class KafkaBus:
             return
         if queued < len(messages):
             self._refuse(on_done, next(message["_error"] for message in messages if "_error" in message))
+        self._sent(queued)
+
+    def _produce_each(
+        self,
+        topic: str,
+        partition: int,
+        records: Sequence[tuple[bytes, bytes | None]],
+        headers: Headers,
+        on_done: OnDone,
+    ) -> None:
+        """The producer keeps their order: the last is stored after all others."""
+        produce, last, queued = self._producer.produce, len(records) - 1, 0
+        try:
+            for number, (key, value) in enumerate(records):
+                if number == last:
+                    produce(topic, value, key, partition, on_delivery=on_done, headers=headers)  # type: ignore[arg-type]
+                else:
+                    produce(topic, value, key, partition, headers=headers)  # type: ignore[arg-type]
+                queued += 1
+        except BufferError:
+            self._refuse(on_done, KafkaError(KafkaError._QUEUE_FULL))
+        except KafkaException as error:
+            self._refuse(on_done, error.args[0])
         self._sent(queued)
 
     def _sent(self, records: int) -> None:
@@ -235,46 +285,14 @@ class KafkaBus:
         return await self._ends.of(topic, partitions)
 
     async def read(self, topic: str, start: dict[int, int], on_record: Callable[[Record], None]) -> dict[int, int]:
-        return await asyncio.to_thread(self._read, topic, start, on_record)
+        return await asyncio.to_thread(read_to_end, self._common, topic, start, on_record)
 
-    def _read(self, topic: str, start: dict[int, int], on_record: Callable[[Record], None]) -> dict[int, int]:
-        consumer = Consumer(
-            self._common | {"group.id": NO_GROUP, "enable.auto.commit": False, "enable.partition.eof": True}
-        )
-        ends: dict[int, int] = {}
-        try:
-            assigned = []
-            for partition, offset in start.items():
-                low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)
-                ends[partition] = high
-                if max(offset, low) < high:
-                    assigned.append(TopicPartition(topic, partition, max(offset, low)))
-            consumer.assign(assigned)
-            left = {p.partition for p in assigned}
-            while left:
-                first = consumer.poll(0.5)  # `consume` alone would wait for a full batch
-                for record in [first, *consumer.consume(1000, 0)] if first is not None else ():
-                    error = record.error()
-                    if error is None:
-                        on_record(cast(Record, record))
-                    elif error.code() != KafkaError._PARTITION_EOF:
-                        raise BusError(f"cannot read {topic}: {error.str()}")
-                    else:  # compaction may have removed the last offsets
-                        left -= {p for p in left if p == record.partition() and (record.offset() or 0) >= ends[p]}
-                done = {p.partition for p in consumer.position(assigned) if p.offset >= ends[p.partition]}
-                left -= done
-        except KafkaException as error:
-            raise BusError(
-                f"cannot read {topic}: {error.args[0].str()}; check that the broker runs and has the topic"
-            ) from error
-        finally:
-            consumer.close()
-        return ends
-
-    def follow(self, positions: dict[tuple[str, int], int], on_records: Callable[[list[Record]], None]) -> None:
+    def follow(self, positions: dict[tuple[str, int], int], on_records: Callable[[list[Record]], None]) -> Following:
         follower = TopicFollower(self._common, self._loop, on_records, self._on_fatal)
         self._followers.append(follower)
-        follower.start(positions)
+        if positions:
+            follower.start(positions)
+        return follower
 
     def reader(self, on_read: OnRead) -> PartitionReader:
         reader = KafkaPartitionReader(self._common, self._loop, on_read, self._on_fatal)

@@ -8,6 +8,7 @@ WaystationError
     ├── FeedConflict          what is asked of a feed contradicts its state; `reason` is a word for programs
     ├── FeedLimitReached      as many subscribers or administrative messages as allowed are known
     ├── NotAdmitted           a client is refused: send it `reason`
+    │   └── ShardLost         another gateway has the client's shard by now: nothing promised here will hold
     ├── HomeUnreachable       the gateway that has a client's shard does not answer
     ├── LinkProtocolError     the other side of a link sends what no gateway would: close it
     ├── Outranked             another gateway has fenced a shard in this gateway's epoch, or a higher one
@@ -52,6 +53,15 @@ class NotAdmitted(GatewayError):
     def __init__(self, reason: ReasonCode, detail: str) -> None:
         super().__init__(detail)
         self.reason = reason
+
+
+class ShardLost(NotAdmitted):
+    """Another gateway has taken the shard `shard`: what this one has promised, and not kept yet, it never will. For a
+    client that waits it is what a shard that has moved is: it goes to its new home (0x9C)."""
+
+    def __init__(self, shard: int) -> None:
+        super().__init__(ReasonCode.USE_ANOTHER_SERVER, f"another gateway has taken shard {shard}")
+        self.shard = shard
 
 
 class LinkProtocolError(GatewayError):

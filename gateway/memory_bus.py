@@ -6,13 +6,13 @@ that; topics can be made to fail; and a bus can crash, which to its broker looks
 
 import asyncio
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError
 
-from gateway.bus import OnDone, OnRecords
+from gateway.bus import Following, OnDone, OnRecords
 from gateway.partition_reader import OnRead, Read
 from gateway.record import Record
 from schemas.envelope import Headers
@@ -103,11 +103,30 @@ class _Sent(NamedTuple):
     error: KafkaError | None = None
 
 
-class _Follower(NamedTuple):
-    """The next offset of each partition that is followed, and who takes its records."""
+class _Follower:
+    """The next offset of each partition that is followed, and who takes its records. See
+    :class:`gateway.bus.Following`."""
 
-    positions: dict[TopicPartition, int]
-    on_records: Callable[[list[Record]], None]
+    def __init__(
+        self,
+        positions: Mapping[TopicPartition, int],
+        on_records: Callable[[list[Record]], None],
+        schedule: Callable[[], None],
+    ) -> None:
+        self.positions = dict(positions)
+        self.on_records = on_records
+        self._schedule = schedule
+
+    async def add(self, positions: Mapping[TopicPartition, int]) -> None:
+        await asyncio.sleep(0)
+        self.positions |= positions
+        self._schedule()
+
+    async def remove(self, partitions: Iterable[TopicPartition]) -> None:
+        listed = list(partitions)
+        await asyncio.sleep(0)
+        for topic_partition in listed:
+            self.positions.pop(topic_partition, None)
 
 
 class MemoryPartitionReader:
@@ -163,8 +182,8 @@ class MemoryBus:
     """A bus over a MemoryBroker. All work happens through `loop.call_soon`, never during a call of a method.
 
     `held_stores` and `held_acks` are topics whose records are not stored, or stored but not acknowledged, until the
-    topic is removed and `release` called. `refused` maps a topic to the error that its records get. More than
-    `capacity` records in flight are refused.
+    topic is removed and `release` called; `held_follows` are topics whose records followers do not get until then.
+    `refused` maps a topic to the error that its records get. More than `capacity` records in flight are refused.
     """
 
     def __init__(self, broker: MemoryBroker, loop: asyncio.AbstractEventLoop) -> None:
@@ -181,6 +200,7 @@ class MemoryBus:
         self._is_dead = False
         self.held_stores: set[str] = set()
         self.held_acks: set[str] = set()
+        self.held_follows: set[str] = set()
         self.refused: dict[str, KafkaError] = {}
         self.capacity: int | None = None
         self.is_consuming = True
@@ -233,7 +253,12 @@ class MemoryBus:
         self._schedule()
 
     def produce_all(
-        self, topic: str, partition: int, records: Sequence[tuple[bytes, bytes | None]], on_done: OnDone
+        self,
+        topic: str,
+        partition: int,
+        records: Sequence[tuple[bytes, bytes | None]],
+        on_done: OnDone,
+        headers: Headers | None = None,
     ) -> None:
         errors: list[KafkaError] = []
 
@@ -244,7 +269,7 @@ class MemoryBus:
                 on_done(errors[0] if errors else None, record)
 
         for number, (key, value) in enumerate(records, 1):
-            self.produce(topic, partition, key, value, None, partial(done, number == len(records)))
+            self.produce(topic, partition, key, value, headers, partial(done, number == len(records)))
 
     def _refuse(self, sent: _Sent) -> None:
         if not self._is_dead:
@@ -276,9 +301,11 @@ class MemoryBus:
                     on_record(record)
         return ends
 
-    def follow(self, positions: dict[TopicPartition, int], on_records: Callable[[list[Record]], None]) -> None:
-        self._followers.append(_Follower(dict(positions), on_records))
+    def follow(self, positions: dict[TopicPartition, int], on_records: Callable[[list[Record]], None]) -> Following:
+        follower = _Follower(positions, on_records, self._schedule)
+        self._followers.append(follower)
         self._schedule()
+        return follower
 
     def reader(self, on_read: OnRead) -> MemoryPartitionReader:
         self._readers.append(MemoryPartitionReader(on_read, self._schedule))
@@ -307,7 +334,8 @@ class MemoryBus:
         for sent in acknowledged:
             if not self._is_dead:
                 sent.on_done(sent.error, sent.record)
-        followed = [(self._batch(follower.positions), follower.on_records) for follower in self._followers]
+        held = self.held_follows
+        followed = [(self._batch(follower.positions, held), follower.on_records) for follower in self._followers]
         for records, on_records in followed:
             if records:
                 on_records(records)
@@ -336,10 +364,12 @@ class MemoryBus:
             self._broker.append(sent.record)
         self._unacknowledged[topic_partition].append(sent._replace(error=error))
 
-    def _batch(self, positions: dict[TopicPartition, int]) -> list[Record]:
-        """The next records, and moves `positions` behind them."""
+    def _batch(self, positions: dict[TopicPartition, int], held: Collection[str] = ()) -> list[Record]:
+        """The next records, but none of the topics `held`, and moves `positions` behind them."""
         batch: list[Record] = []
         for topic_partition, position in positions.items():
+            if topic_partition[0] in held:
+                continue
             batch += self._broker.partitions[topic_partition][position : position + _BATCH]
             positions[topic_partition] = min(position + _BATCH, len(self._broker.partitions[topic_partition]))
         return batch

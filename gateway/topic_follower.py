@@ -5,23 +5,31 @@ another comes by this one instead. It hands over whatever has arrived, so its to
 """
 
 import asyncio
+import queue
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, cast
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from gateway.errors import BusError
 from gateway.record import Record
 from schemas.topics import NO_GROUP
 
 _POLL_S = 0.1
+_CHANGING_POLL_S = 0.01
+_CHANGING_FETCH_MS = 10
 _BATCH = 1_000
+
+Partitions = Mapping[tuple[str, int], int]
+"""Offsets by (topic, partition)."""
 
 
 class TopicFollower:
-    """A consumer and its thread, from `start` to `stop`. `on_records` runs on the loop; what it raises, and what ends
-    the consumer, goes to `on_fatal`."""
+    """A consumer and its thread, from `start`, or the first `add`, to `stop`. `on_records` runs on the loop; what it
+    raises, and what ends the consumer, goes to `on_fatal`."""
 
     def __init__(
         self,
@@ -36,12 +44,27 @@ class TopicFollower:
         self._on_fatal = on_fatal
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
+        self._commands: queue.SimpleQueue[tuple[Callable[[Consumer], None], Future[None]]] = queue.SimpleQueue()
+        self._poll_s = _CHANGING_POLL_S
 
-    def start(self, positions: Mapping[tuple[str, int], int]) -> None:
+    def start(self, positions: Partitions) -> None:
         """Begins at the given offset of each (topic, partition)."""
-        assigned = [TopicPartition(topic, partition, offset) for (topic, partition), offset in positions.items()]
-        self._thread = threading.Thread(target=self._consume, args=(assigned,), name="kafka-follower", daemon=True)
+        if positions:
+            self._poll_s = _POLL_S
+        self._thread = threading.Thread(target=self._consume, args=(positions,), name="kafka-follower", daemon=True)
         self._thread.start()
+
+    async def add(self, positions: Partitions) -> None:
+        """Follows these too. Raises BusError."""
+        if self._thread is None:
+            self.start({})
+        assigned = _assignment(positions)
+        await self._command(lambda consumer: consumer.incremental_assign(assigned))
+
+    async def remove(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """Follows these no more: none of their records are handed over once this has returned. Raises BusError."""
+        listed = [TopicPartition(topic, partition) for topic, partition in partitions]
+        await self._command(lambda consumer: consumer.incremental_unassign(listed))
 
     async def stop(self, timeout_s: float) -> None:
         """Ends the thread; nothing is handed over afterwards."""
@@ -49,7 +72,37 @@ class TopicFollower:
         if self._thread is not None:
             await asyncio.to_thread(self._thread.join, timeout_s)
 
-    def _consume(self, assigned: list[TopicPartition]) -> None:
+    async def _command(self, action: Callable[[Consumer], None]) -> None:
+        answer: Future[None] = Future()
+        self._commands.put((action, answer))
+        if self._stopping.is_set():
+            self._end_commands()
+        await asyncio.wrap_future(answer)
+
+    def _run_commands(self, consumer: Consumer) -> None:
+        for action, answer in self._taken_commands():
+            if not answer.set_running_or_notify_cancel():  # nobody waits any more
+                continue
+            try:
+                action(consumer)
+            except (KafkaException, RuntimeError) as error:
+                answer.set_exception(BusError(f"Kafka does not answer: {error}"))
+            else:
+                answer.set_result(None)
+
+    def _end_commands(self) -> None:
+        """Nobody waits for an answer that does not come."""
+        for _, answer in self._taken_commands():
+            if answer.set_running_or_notify_cancel():
+                answer.set_exception(BusError("the Kafka consumer of control topics has ended"))
+
+    def _taken_commands(self) -> Iterator[tuple[Callable[[Consumer], None], Future[None]]]:
+        with suppress(queue.Empty):
+            while True:
+                yield self._commands.get_nowait()
+
+    def _consume(self, positions: Partitions) -> None:
+        changing = {} if positions else {"fetch.wait.max.ms": _CHANGING_FETCH_MS}
         consumer = Consumer(
             dict(self._settings)
             | {
@@ -58,11 +111,13 @@ class TopicFollower:
                 "fetch.error.backoff.ms": 50,
                 "auto.offset.reset": "earliest",  # compaction may have removed the position
             }
+            | changing
         )
         try:
-            consumer.assign(assigned)
+            consumer.assign(_assignment(positions))
             while not self._stopping.is_set():
-                first = consumer.poll(_POLL_S)
+                self._run_commands(consumer)
+                first = consumer.poll(self._poll_s)
                 if first is None:
                     continue
                 found = [first, *consumer.consume(_BATCH, 0)]
@@ -74,6 +129,8 @@ class TopicFollower:
                 fault = BusError(f"the Kafka consumer of control topics failed: {error}")
                 self._loop.call_soon_threadsafe(self._on_fatal, fault)
         finally:
+            self._stopping.set()
+            self._end_commands()
             consumer.close()
 
     def _hand_over(self, records: list[Record]) -> None:
@@ -83,3 +140,7 @@ class TopicFollower:
             self._on_records(records)
         except Exception as error:
             self._on_fatal(error)
+
+
+def _assignment(positions: Partitions) -> list[TopicPartition]:
+    return [TopicPartition(topic, partition, offset) for (topic, partition), offset in positions.items()]

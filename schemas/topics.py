@@ -73,11 +73,13 @@ class Topics:
         yield Topic(self.ingress, ingress_partitions, kept)
         yield Topic(self.egress, shards, kept)
         yield Topic(self.routes, 1, compacted)
-        yield Topic(self.sessions, shards, compacted)
+        # The owner of a shard has that long to write again what a gateway that has lost it has overwritten.
+        mended = {"min.compaction.lag.ms": str(10 * 60 * 1000)}
+        yield Topic(self.sessions, shards, compacted | mended)
         # A gateway's file that is younger than half of this reads on where it stopped. A message takes more bytes here
         # than on `ingress`.
         changelog = {"delete.retention.ms": str(DAY_MS), "max.message.bytes": str(LARGEST_RECORD)}
-        yield Topic(self.spool, shards, compacted | changelog)
+        yield Topic(self.spool, shards, compacted | mended | changelog)
         yield Topic(self.retained, 1, compacted)
         yield Topic(self.progress, ingress_partitions, kept)
         yield Topic(self.completion, ingress_partitions, kept)

@@ -5,11 +5,11 @@ had queued. So the next owner, before it serves, writes a **fence** to each part
 Readers ignore records of a lower epoch behind a fence. All readers of a partition see the same order, so all of them
 ignore the same records.
 
-Order of the fences. A new owner writes its fences to `sessions` and `spool`, **waits until Kafka has stored them**,
-and only then writes the one to each partition of `ingress`. A publish is acknowledged at QoS 2 once a barrier on
-`sessions`, written after Kafka had stored the message, is read back (:mod:`gateway.cluster.read_back`). If the message
-stands behind the fence on `ingress`, the fence on `sessions` was stored before the barrier was written, so the barrier
-stands behind it and nothing is acknowledged. In the other order a message could be dropped and acknowledged.
+Order of the fences. A new owner writes its fence to `sessions`, then that to `spool`, **waits until Kafka has stored
+them**, and only then writes the one to each partition of `ingress`. A publish is acknowledged at QoS 2 once a barrier
+on `sessions`, written after Kafka had stored the message, is read back (:mod:`gateway.cluster.read_back`). If the
+message stands behind the fence on `ingress`, the fence on `sessions` was stored before the barrier was written, so the
+barrier stands behind it and nothing is acknowledged. In the other order a message could be dropped and acknowledged.
 
 A fence says who has written it (name and boot), so that an owner knows its own. If one of the same or a higher epoch
 stands before it, the epoch is not the owner's alone: it reads on to its own, and claims again above all of them.
@@ -39,6 +39,11 @@ class PartitionFences:
     def epoch(self) -> int:
         """The highest fence so far."""
         return self._epoch
+
+    @property
+    def fences(self) -> list[int]:
+        """Epochs of the fences that stand there, the lowest first; also of those without effect."""
+        return sorted(self._fences)
 
     @property
     def unmended(self) -> list[bytes]:

@@ -24,7 +24,7 @@ from gateway.cluster.lease_keeper import LeaseKeeper, Phase
 from gateway.cluster.lease_table import Lease, LeaseTable
 from gateway.cluster.life import Heard, Life, LifeEvent, Passed, Redial
 from gateway.cluster.timings import LeaseTimings
-from gateway.errors import BusError, ClusterError, GatewayError, Outranked
+from gateway.errors import BusError, ClusterError, GatewayError, Outranked, ShardLost, SpoolError
 from gateway.leases.follower import LeasesFollower
 from gateway.leases.standby_events import StandbyEvents
 from schemas.leases import Claimant, LeaseKey, LeaseValue, encode_lease
@@ -259,7 +259,7 @@ class Control:
             except Outranked as error:
                 self._step(m.Outranked(error.shard, error.epoch))
                 owned = {shard: epoch for shard, epoch in owned.items() if shard != error.shard}
-            except BusError as error:
+            except (BusError, SpoolError, ShardLost) as error:
                 log.warning("shards cannot start here", shards=sorted(owned), reason=str(error))
                 await asyncio.sleep(_AGAIN_S)
             else:

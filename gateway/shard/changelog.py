@@ -2,6 +2,11 @@
 
 A gateway's file is a cache. One that is gone, or so old that Kafka may have dropped tombstones it has not read, is made
 again from the beginning of the topic.
+
+Where gateways share shards, somebody who has lost the shard may still write to it. Its records behind the owner's fence
+are void, but compaction takes them for the last of their keys, so the owner must know them and write those keys again.
+It does not read along for that, since all that is spooled would come back. Offsets tell: as long as the owner's records
+follow each other without a gap, nobody else has written. If there is a gap it reads what stands in it.
 """
 
 import asyncio
@@ -11,11 +16,14 @@ from typing import Any, NamedTuple
 import structlog
 
 from gateway.bus import Bus
-from gateway.errors import BusError
+from gateway.errors import BusError, ShardLost
 from gateway.record import Record as BusRecord
+from gateway.shard.fenced_partition import FencedPartition
 from gateway.shard.spool import Spool
 from gateway.shard.spool_records import Record, batch_of
 from gateway.shard.spool_tables import Leftovers
+from schemas.envelope import Headers
+from schemas.fences import epoch_headers
 from schemas.topics import DAY_MS
 
 _TRUSTED_MS = DAY_MS // 2
@@ -28,16 +36,24 @@ log = structlog.get_logger(__name__)
 
 
 class Changelog:
-    """Writes the commits of one shard to its partition of `topic`."""
+    """Writes the commits of one shard to its partition of `topic`. `fenced` knows what others have written there, None
+    if nobody else does."""
 
     def __init__(self, bus: Bus, topic: str, shard: int) -> None:
         self._bus = bus
         self._topic = topic
         self._shard = shard
+        self._headers: Headers | None = None
+        self._next = 0
+        self.fenced: FencedPartition | None = None
+
+    def begin(self, epoch: int, fenced: FencedPartition | None, offset: int) -> None:
+        """Before the first record: the writer's epoch, and what was read up to `offset`."""
+        self._headers, self.fenced, self._next = epoch_headers(epoch), fenced, offset
 
     async def append(self, records: list[Record]) -> tuple[int, int]:
         """Returns once they are stored: the offset behind the last, and when Kafka appended it, ms since the epoch.
-        Raises BusError if Kafka refuses them."""
+        Raises BusError if Kafka refuses them, ShardLost if another owner's fence stands before them."""
         stored: asyncio.Future[tuple[int, int]] = asyncio.get_running_loop().create_future()
 
         def done(error: Any, record: Any) -> None:
@@ -48,22 +64,50 @@ class Changelog:
             else:
                 stored.set_result((record.offset() + 1, record.timestamp()[1]))
 
-        self._bus.produce_all(self._topic, self._shard, records, done)
-        return await stored
+        self._bus.produce_all(self._topic, self._shard, records, done, self._headers)
+        end, at_ms = await stored
+        if self.fenced is not None:
+            await self._look_between(self.fenced, records, end)
+        return end, at_ms
+
+    async def _look_between(self, fenced: FencedPartition, records: list[Record], end: int) -> None:
+        """What others have written before `end`, since the last time."""
+        if end - len(records) == self._next:
+            for key, _ in records:
+                fenced.wrote(key)
+        else:
+
+            def take(record: BusRecord) -> None:
+                if record.offset() < end:
+                    fenced.take(record)
+
+            await self._bus.read(self._topic, {self._shard: self._next}, take)
+        self._next = end
+        if fenced.is_superseded:
+            raise ShardLost(self._shard)
 
 
 class ChangelogApplier:
     """Brings the file of one shard forward by what is read from its changelog, in its order. Whoever calls it has the
-    file to itself. `malformed` gets each record that was left out, with what is wrong with it.
+    file to itself. `malformed` gets each record that was left out, with what is wrong with it. `fenced` says what
+    counts, and goes on where the file is.
 
     A chunk is one transaction, and may end anywhere, also between the records of a commit
     (:mod:`gateway.shard.spool_records`)."""
 
-    def __init__(self, shard: int, file: Spool, malformed: Callable[[BusRecord, str], None]) -> None:
+    def __init__(
+        self,
+        shard: int,
+        file: Spool,
+        malformed: Callable[[BusRecord, str], None],
+        fenced: FencedPartition | None = None,
+    ) -> None:
         self._shard = shard
         self._file = file
         self._malformed = malformed
         self._chunk: list[BusRecord] = []
+        self._last: BusRecord | None = None
+        self.fenced = fenced or FencedPartition(shard)
 
     def begin(self, end: int | None, now_ms: int) -> int:
         """Empties the file if it cannot be trusted; returns the offset from which to read. `end`: of the changelog,
@@ -73,57 +117,74 @@ class ChangelogApplier:
         if is_old or (end is not None and state.offset > end):
             log.info("the spool's file is made again from Kafka", shard=self._shard, too_old=is_old)
             self._file.wipe()
+        self.fenced.restore(*self._file.fences())
         return self._file.state().offset
 
     def take(self, record: BusRecord) -> None:
         """The next record; applied with a later one, or by `flush`. Raises SpoolError."""
+        self._last = record
+        if self.fenced.take(record) != "counts":
+            return
         self._chunk.append(record)
         if len(self._chunk) >= _AT_ONCE:
             self.flush()
 
     def flush(self) -> None:
         """Applies what was taken. Raises SpoolError; then it has applied nothing, and does it the next time."""
-        records = self._chunk
-        if not records:
+        records, last = self._chunk, self._last
+        if last is None:
             return
         left_out: list[tuple[BusRecord, str]] = []
         batch, marker = batch_of(
             [(r.key() or b"", r.value()) for r in records],
             lambda index, error: left_out.append((records[index], str(error))),
         )
-        self._file.commit(batch, marker, records[-1].offset() + 1, records[-1].timestamp()[1])
-        self._chunk = []
+        fences = self.fenced.state if self.fenced.fences.epoch else None
+        self._file.commit(batch, marker, last.offset() + 1, last.timestamp()[1], fences)
+        self._chunk, self._last = [], None
         for record, reason in left_out:
             self._malformed(record, reason)
 
 
 class CaughtUp(NamedTuple):
     """`leftovers`: what nobody has committed, by shard; `read`: how many records were read; `malformed`: those that
-    were left out, each with what is wrong with it."""
+    were left out, each with what is wrong with it. `fenced` has read up to `ends`, by shard."""
 
     leftovers: dict[int, Leftovers]
     read: int
     malformed: list[tuple[BusRecord, str]]
+    fenced: dict[int, FencedPartition]
+    ends: dict[int, int]
 
 
-async def catch_up(bus: Bus, topic: str, shards: int, files: Mapping[int, Spool], now_ms: int) -> CaughtUp:
-    """Brings the files of some of the `shards` up to the changelog's end, before anybody else uses them. Raises
-    BusError, SpoolError."""
+async def catch_up(
+    bus: Bus,
+    topic: str,
+    shards: int,
+    files: Mapping[int, Spool],
+    now_ms: int,
+    reader_of: Callable[[int], FencedPartition] = FencedPartition,
+) -> CaughtUp:
+    """Brings the files of some of the `shards` up to the changelog's end, before anybody else uses them; `reader_of` a
+    shard says what counts there. Raises BusError, SpoolError."""
     ends = await bus.end_offsets(topic, shards)
     malformed: list[tuple[BusRecord, str]] = []
+    read = 0
     appliers = {
-        shard: ChangelogApplier(shard, file, lambda record, reason: malformed.append((record, reason)))
+        shard: ChangelogApplier(
+            shard, file, lambda record, reason: malformed.append((record, reason)), reader_of(shard)
+        )
         for shard, file in files.items()
     }
     start = {shard: applier.begin(ends[shard], now_ms) for shard, applier in appliers.items()}
-    read = 0
 
     def take(record: BusRecord) -> None:
         nonlocal read
         read += 1
         appliers[record.partition()].take(record)
 
-    await bus.read(topic, start, take)
+    ends = await bus.read(topic, start, take)
     for applier in appliers.values():
         applier.flush()
-    return CaughtUp({shard: file.catch_up_end() for shard, file in files.items()}, read, malformed)
+    leftovers = {shard: file.catch_up_end() for shard, file in files.items()}
+    return CaughtUp(leftovers, read, malformed, {n: applier.fenced for n, applier in appliers.items()}, ends)

@@ -17,11 +17,11 @@ from typing import Any
 
 import msgspec
 
-from gateway.errors import SpoolError
+from gateway.errors import ShardLost, SpoolError
 from gateway.shard.catch_up_reader import IngressCatchUpReader
 from gateway.shard.delivery import Deliverer
 from gateway.shard.feed_writer import FeedWriter
-from gateway.shard.log_writer import SessionLogWriter, durable
+from gateway.shard.log_writer import SessionLogWriter
 from gateway.shard.messages import PendingMessage
 from gateway.shard.node import Node
 from gateway.shard.publishes import InboundPosition
@@ -91,14 +91,16 @@ class Checkpointer:
 
     async def cover(self) -> None:
         """Returns once a checkpoint that begins later has ended; those who ask meanwhile share it. If the spool fails,
-        nobody waits for it."""
+        nobody waits for it. Raises ShardLost."""
         if self._covering is None:
             self._covering = self._spawn(self.run())
         await asyncio.shield(self._covering)
+        self._writer.check()
 
     async def run(self, *, at_once: bool = False) -> None:
         """One checkpoint; nothing is written when nothing has changed. After a failure only when it is time to try
-        again, or `at_once`. A spool that fails shows in its `outage`."""
+        again, or `at_once`. A spool that fails shows in its `outage`. The last one ends when another gateway has the
+        shard (:meth:`SessionLogWriter.check`)."""
         async with self._lock:
             self._covering = None  # what is asked from here on may come too late for this one
             if self._halted:
@@ -115,6 +117,8 @@ class Checkpointer:
             except SpoolError as error:
                 self._node.counts["spool_failed_write"] += 1
                 self._outage.failed("write", error, now)
+            except ShardLost:
+                return
             if not self._outage.is_writing:
                 self._bound()
             self._halted = False
@@ -131,7 +135,7 @@ class Checkpointer:
         self._unsettled.intersection_update([s for s in self._unsettled if s.is_unsettled and not s.ended])
         sessions = list(self._unsettled)
         settle = self._deliverer.overflow.settle
-        await asyncio.gather(*(durable(partial(settle, s)) for s in sessions if s.dropping))
+        await asyncio.gather(*(self._writer.durable(partial(settle, s)) for s in sessions if s.dropping))
         dirty = [s for s in sessions if s.inbound.is_dirty]
         await self._node.work.whole()
         self._touched |= self._spool_aged(now)
@@ -209,7 +213,7 @@ class Checkpointer:
 
     async def _write_windows(self, session: Session) -> None:
         session.inbound.written()
-        await durable(partial(self._writer.windows, session))
+        await self._writer.durable(partial(self._writer.windows, session))
 
     def _spool_aged(self, now: float) -> set[Session]:
         """Moves what waits too long into the next commit; returns the sessions that got rows.

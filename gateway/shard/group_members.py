@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from gateway.shard.keyed_lock import KeyedLock
-from gateway.shard.log_writer import SessionLogWriter, durable
+from gateway.shard.log_writer import SessionLogWriter
 from gateway.shard.route_start import RouteStart
 from gateway.shard.shard import Shard
 from gateway.shard.share_dispatcher import ShareDispatcher
@@ -79,7 +79,7 @@ class GroupMembers:
         member = group.member(message.client, message.session)
         if member is not None and not member.is_logged:
             logged = MemberRecord(*message.session, record)
-            await durable(partial(self._writer.member, group, message.client, logged))
+            await self._writer.durable(partial(self._writer.member, group, message.client, logged))
             group.note_logged(member)
         self._dispatcher.joined(group)
         if message.request is not None:

@@ -10,13 +10,13 @@ from typing import Any
 
 import structlog
 
-from gateway.errors import BusError, NotAdmitted, SpoolError
+from gateway.errors import BusError, NotAdmitted, ShardLost, SpoolError
 from gateway.shard.arrivals import Arrival, Kicked
 from gateway.shard.changelog import Changelog
 from gateway.shard.egress_consumer import EgressConsumer
+from gateway.shard.fences import write_fences
 from gateway.shard.ingress_reader import IngressReader
 from gateway.shard.link import Link
-from gateway.shard.log_writer import durable
 from gateway.shard.node import Node
 from gateway.shard.presence import PresenceReporter
 from gateway.shard.publishes import InboundPosition
@@ -33,6 +33,7 @@ from gateway.shard.share_messages import ShareMessage, encode
 from gateway.shard.spool import SpoolSize
 from mqtt.codes import ReasonCode
 from schemas.identity import shard_of
+from schemas.leases import Claimant
 from schemas.origin import HTTP_FLAG
 
 _HOUSEKEEPING_S = 1.0
@@ -44,11 +45,13 @@ log = structlog.get_logger(__name__)
 
 class Home:
     """Has the homes of all shards, `shards`, by number, each with its spool of `files`. `recovered` counts what was
-    read at the start (:class:`gateway.shard.recovery.Recovery`)."""
+    read at the start (:class:`gateway.shard.recovery.Recovery`). `on_superseded` gets the number of a shard when its
+    home has read the fence of another gateway."""
 
     def __init__(self, node: Node, files: dict[int, SpoolThread], earlier: Path | None = None) -> None:
         self._node = node
         self.recovered: dict[str, int] = {}
+        self.on_superseded: Callable[[int], None] = lambda _shard: None
         self.message_presence = node.message_presence
         self._tasks: set[asyncio.Task[None]] = set()
         self._next_ends = 0.0
@@ -76,6 +79,7 @@ class Home:
             partial(self._post, number),
             self._presence,
             self._spawn,
+            lambda shard: self.on_superseded(shard),
         )
         self._consumers[number] = home.egress
         return home
@@ -103,16 +107,19 @@ class Home:
         """Takes up shards that no other home has any more, while others run; `files` are their spools, `epochs` those
         in which they are this gateway's, `warm` is what a standby has released. Returns the shards that serve: those of
         which that is still so, by `is_owned`, once their state is read. Files of others are closed. Raises BusError,
-        Outranked."""
+        Outranked, ShardLost."""
         homes = {number: self._home(number, file, epochs[number]) for number, file in files.items()}
         started: list[int] = []
+        claimant = Claimant(self._node.settings.gateway.name, self._node.numbers.boot)
         try:
+            await write_fences(self._node.bus, self._node.topics, {n: e for n, e in epochs.items() if e}, claimant)
             start = await Recovery(self._node, homes, warm=warm).shards()
             started = [number for number in homes if is_owned(number, epochs[number])]
         finally:
             for number in homes.keys() - set(started):
                 del self._consumers[number]
                 homes[number].spool.close()
+                await homes[number].promises.end()
         self.shards |= {number: homes[number] for number in started}
         at = {(topic, number): offset for (topic, number), offset in start.items() if number in started}
         await self._begin(at, *(homes[number] for number in started))
@@ -136,11 +143,12 @@ class Home:
         try:
             await home.freeze()
             while self._on_way[number]:  # what it has said must precede what the next home says
-                await durable(home.writer.barrier)
+                await home.writer.durable(home.writer.barrier)
         finally:
             self._node.unspooled.note(number, 0, 0)
             if self.shards.pop(number, None) is not None:
                 home.spool.close()
+            await home.promises.end()
 
     def abandon(self, number: int) -> Coroutine[Any, Any, None]:
         """Another home has the shard: the one here sends and writes nothing more from now on, and its clients'
@@ -323,5 +331,6 @@ class Home:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            self._node.on_fatal(task.exception())  # type: ignore[arg-type]
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, ShardLost):
+            self._node.on_fatal(error)  # type: ignore[arg-type]

@@ -2,9 +2,9 @@
 
 
 class InboundExchanges:
-    """`publishing` are packet ids of messages that Kafka does not have yet, `received` of those it has, and that the
-    client has not released. `stored_to` is the last offset on `ingress` that is known of; `is_dirty`: the session log
-    does not have all that yet."""
+    """`publishing` are packet ids of messages whose PUBREC is not due yet, `received` of those that Kafka has and that
+    the client has not released; some are both. `stored_to` is the last offset on `ingress` that is known of;
+    `is_dirty`: the session log does not have all that yet."""
 
     __slots__ = ("is_dirty", "publishing", "received", "stored_to")
 
@@ -23,11 +23,14 @@ class InboundExchanges:
         self.publishing.add(packet_id)
 
     def stored(self, packet_id: int, offset: int, *, to_log: bool) -> None:
-        """Kafka has it at `offset`; `to_log`: the session log is to know."""
-        self.publishing.discard(packet_id)
+        """Kafka has it at `offset`; `to_log`: the session log is to know. `confirmed` follows."""
         self.received.add(packet_id)
         self.stored_to = offset
         self.is_dirty = self.is_dirty or to_log
+
+    def confirmed(self, packet_id: int) -> None:
+        """PUBREC is due: what Kafka has counts."""
+        self.publishing.discard(packet_id)
 
     def found(self, packet_id: int, offset: int) -> None:
         """A restart finds it on `ingress`."""

@@ -17,6 +17,7 @@ from gateway.shard.progress import ProgressReporter
 from gateway.shard.publishes import PublishesInFlight
 from gateway.shard.ready import ReadySessions
 from gateway.shard.retained import RetainedMessages
+from gateway.shard.sessions_reader import SessionsReader
 from gateway.shard.system_topics import SystemTopics
 from gateway.shard.work import Work
 from schemas.settings import Settings
@@ -47,8 +48,10 @@ class Node:
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     system: SystemTopics = field(default_factory=SystemTopics)
     work: Work = field(default_factory=Work)
+    sessions_reader: SessionsReader = field(init=False)
     checkpoint_seconds: Histogram = field(default_factory=durations.checkpoint)
     broker_clock: BrokerClock = field(init=False)
 
     def __post_init__(self) -> None:
+        self.sessions_reader = SessionsReader(self.bus, self.topics.sessions)
         self.broker_clock = BrokerClock(self.clock)

@@ -1,4 +1,9 @@
-"""Publishing: a client's message to `ingress`, acknowledged only once Kafka has it (Q1, R8, G8)."""
+"""Publishing: a client's message to `ingress`, acknowledged only once Kafka has it (Q1, R8, G8).
+
+Where gateways share shards, Kafka's word is not enough at QoS 2: behind the fence of another owner the message would be
+dropped (:mod:`gateway.cluster.fencing`). So PUBREC waits for a barrier as well (:mod:`gateway.shard.promises`). At QoS
+1 such a message counts, and PUBACK waits for nothing more.
+"""
 
 from collections import deque
 from collections.abc import Callable
@@ -12,6 +17,7 @@ from confluent_kafka import KafkaError
 from gateway.record import Record
 from gateway.shard.link import Link
 from gateway.shard.node import Node
+from gateway.shard.promises import Promises
 from gateway.shard.publishes import InboundPosition
 from gateway.shard.rules import EVERYTHING, ClientRules
 from gateway.shard.session import Session
@@ -39,9 +45,9 @@ def will_id(client: str, will: WillRecord) -> str:
 
 
 class _Pending(msgspec.Struct, eq=False):
-    """A publish to be answered: `stores` counts the records still to be stored (`ingress`, and `retained`); `size`
-    bytes of payload. If it is `retained_first`, what stands on `ingress` needs no further work: whoever finds it there
-    may call it stored."""
+    """A publish to be answered: `stores` counts the records still to be stored (`ingress`, and `retained`), and then
+    the barrier behind them; `size` bytes of payload. If it is `retained_first`, what stands on `ingress` needs no
+    further work: whoever finds it there may call it stored."""
 
     packet_id: int
     qos: int
@@ -71,7 +77,9 @@ class Publisher:
         rules: ClientRules = EVERYTHING,
         flags: str = "",
         hears_refusals: bool = True,
+        promises: Promises | None = None,
     ) -> None:
+        self._promises = promises
         self._flags = flags
         self._node = node
         self._inbound = inbound
@@ -95,10 +103,10 @@ class Publisher:
         already at QoS 2 is not sent again. `bundle`: in which one of the client's it came (M14)."""
         qos, flags = packet.qos, self._flags
         if qos == 2 and self._session is not None:
+            if packet.packet_id in self._session.inbound.publishing:
+                return
             if packet.packet_id in self._session.inbound.received:
                 self._answer_in_turn(_Pending(packet.packet_id, 2, 0))
-                return
-            if packet.packet_id in self._session.inbound.publishing:
                 return
             self._session.inbound.begin(packet.packet_id)
         if packet.topic.startswith(RESERVED_STARTS) and is_reserved(packet.topic):
@@ -206,12 +214,23 @@ class Publisher:
             return
         if pending.reason is ReasonCode.SUCCESS:
             self._node.counts["published"] += 1
+            if pending.qos == 2 and self._promises is not None:
+                pending.stores = 1
+                self._promises.after_barrier(partial(self._confirmed, pending))
+                return
         else:
             self._node.counts["refused_by_kafka"] += 1
             if self._session is not None and pending.qos == 2:
                 self._session.inbound.refused(pending.packet_id)
         if pending.then is not None:
             pending.then()
+        self._answer_done()
+
+    def _confirmed(self, pending: _Pending) -> None:
+        """A message at QoS 2 counts."""
+        pending.stores = 0
+        if self._session is not None:
+            self._session.inbound.confirmed(pending.packet_id)
         self._answer_done()
 
     def _refuse_reserved(self, packet: Publish) -> None:

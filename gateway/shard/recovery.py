@@ -12,38 +12,21 @@ import structlog
 
 from gateway.errors import SpoolError
 from gateway.record import Record
-from gateway.shard.catch_up_reader import CLOCK_SLACK_MS
 from gateway.shard.changelog import catch_up
 from gateway.shard.checkpoint import ASSIGNMENTS, BOOT, CATCH_UP, FEEDS, INBOUND, SHARD, CatchUpPosition
 from gateway.shard.earlier_spool import read_earlier, retire
-from gateway.shard.messages import GROUP_MARK, assigned_place
 from gateway.shard.node import Node
 from gateway.shard.publishing import will_id
 from gateway.shard.quarantine import quarantine
 from gateway.shard.session import Session, client_of
+from gateway.shard.session_recovery import SessionRecovery
 from gateway.shard.session_values import SessionValues
 from gateway.shard.shard_home import ShardHome
-from gateway.shard.share_messages import Join
-from gateway.shard.subscription import SessionSubscription
-from mqtt.topics import split_shared
 from schemas.envelope import Meta
 from schemas.errors import RecordError
 from schemas.events import RouteEvent
 from schemas.events import decode as decode_event
-from schemas.identity import route_key, shard_of
-from schemas.session_log import (
-    KIND_OF,
-    AssignedRecord,
-    GroupRecord,
-    MemberRecord,
-    OutgoingRecord,
-    SessionKey,
-    SessionOpened,
-    Subscribed,
-    SubscriptionRecord,
-    WindowRecord,
-    decode,
-)
+from schemas.identity import shard_of
 
 log = structlog.get_logger(__name__)
 
@@ -82,7 +65,8 @@ class Recovery:
     async def shards(self) -> dict[tuple[str, int], int]:
         """Restores the shards; returns the positions from which to consume what is always consumed."""
         node, homes = self._node, self._homes
-        await self._start_spools()
+        sessions = SessionRecovery(node, homes, self.read, self._warm)
+        await self._start_spools(sessions)
         await self._boot()
         ends = await node.bus.end_offsets(node.topics.egress, node.settings.kafka.shards)
         start: dict[tuple[str, int], int] = {}
@@ -93,7 +77,7 @@ class Recovery:
             home.state.reread_to = ends[number]
             self.read["egress"] += max(0, ends[number] - start[node.topics.egress, number])
         await node.bus.read(node.topics.routes, {0: 0}, self._fold_route)
-        await self._read_sessions()
+        sessions.apply()
         for home in homes.values():
             await self._read_backlogs(home)
             home.keyed.load(await home.spool.keyed())
@@ -106,17 +90,20 @@ class Recovery:
             await self._resume_catch_up(home, self._positions[number].get(CATCH_UP))
         return start
 
-    async def _start_spools(self) -> None:
-        """Brings the files up to the changelog's end. The file of an earlier version, which had all shards, is taken up
-        once: if no shard has a changelog yet."""
+    async def _start_spools(self, sessions: SessionRecovery) -> None:
+        """Brings the files up to the changelog's end, and reads the session log: what both say of fences must be known
+        before the first commit. The file of an earlier version, which had all shards, is taken up once: if no shard has
+        a changelog yet."""
         node = self._node
         files = {number: home.spool.file for number, home in self._homes.items()}
         shards, now_ms = node.settings.kafka.shards, int(node.clock() * 1000)
-        found = await catch_up(node.bus, node.topics.spool, shards, files, now_ms)
+        found = await catch_up(node.bus, node.topics.spool, shards, files, now_ms, sessions.reader_of)
         self.read["changelog"] = found.read
         for record, reason in found.malformed:
             quarantine(node, record, reason)
+        await sessions.read()
         for number, home in self._homes.items():
+            await sessions.begin(home, found.fenced[number], found.ends[number])
             self._positions[number] = await home.spool.start(found.leftovers[number])
         earlier = read_earlier(self._earlier, shards) if self._earlier is not None else None
         if self._earlier is None or earlier is None:
@@ -186,97 +173,6 @@ class Recovery:
         home = self._homes.get(event.shard)
         if home is not None:
             home.routes.recover(event, record.timestamp()[1])
-
-    async def _read_sessions(self) -> None:
-        node = self._node
-        values = {number: self._warm.get(number, SessionValues()) for number in self._homes}
-
-        def fold(record: Record) -> None:
-            self.read["sessions"] += 1
-            values[record.partition()].take(record)
-
-        await node.bus.read(node.topics.sessions, {number: known.position for number, known in values.items()}, fold)
-        found = (record for known in values.values() for record in known.records())
-        for record in sorted(found, key=_kind_order):
-            try:
-                key = SessionKey.decode(record.key() or b"")
-                self._apply(self._homes[record.partition()], key, decode(key.kind, record.value() or b""))
-            except RecordError as error:
-                quarantine(node, record, str(error))
-
-    def _apply(self, home: ShardHome, key: SessionKey, record: object) -> None:
-        if isinstance(record, SessionOpened):
-            session = Session(key.client, home.number, record.since, record.born_us, record.epoch)
-            session.recover_life(record)
-            if record.disconnected_ms is None:
-                session.may_have_been_sent(
-                    self._node.broker_clock.ms(asyncio.get_running_loop().time()) + CLOCK_SLACK_MS
-                )
-            else:  # without slack: what came just behind its end would not expire, nor make room in a full queue
-                session.may_have_been_sent(record.disconnected_ms - 1)
-            home.sessions[key.client] = session
-            return
-        if isinstance(record, GroupRecord):
-            self._recover_group(home, key, record)
-            return
-        if isinstance(record, MemberRecord):
-            _, name, client = (*key.client.split(GROUP_MARK), "", "")[:3]
-            shard = shard_of(client, self._node.settings.kafka.shards)
-            member = Join(name, client, record.session, shard, record.subscription, None, None)
-            home.shares.groups.recover(member, is_logged=True)
-            return
-        found = home.sessions.get(key.client)
-        if found is None:
-            return
-        if isinstance(record, Subscribed):
-            for subscription in record.subscriptions:
-                found.subscriptions[subscription.filter] = SessionSubscription(key.client, subscription)
-                if split_shared(subscription.filter) is not None:
-                    self._recover_member(home, found, subscription)
-                    continue
-                home.state.trie.add(subscription.filter, key.client, found.subscriptions[subscription.filter])
-                home.routes.recount(route_key(subscription.filter))
-        elif isinstance(record, WindowRecord):
-            found.recover(record)
-            home.spool.number_above(record.settled.row)
-
-    def _recover_member(self, home: ShardHome, session: Session, record: SubscriptionRecord) -> None:
-        name, shares = record.filter, home.shares
-        shares.members.belongs(session, name)
-        of_group = self._homes.get(shares.shard_of(name))
-        if of_group is not None:
-            joining = Join(name, session.client, session.incarnation, home.number, record, None, None)
-            of_group.shares.groups.recover(joining, is_logged=False)
-
-    def _recover_group(self, home: ShardHome, key: SessionKey, record: GroupRecord) -> None:
-        """What a group has assigned; also of one whose last member has left."""
-        name, shares = key.client.removeprefix(GROUP_MARK), home.shares
-        record = self._of_present_version(record, home.number)
-        group = shares.groups.find(name)
-        if group is None and record.assigned:
-            group = shares.groups.recover_without_members(name, record.born_us)
-        if group is None:
-            home.ended_groups.append(key)
-            return
-        shares.dispatcher.recover(group, record)
-        home.spool.number_above(record.settled.row)
-
-    def _of_present_version(self, record: GroupRecord, shard: int) -> GroupRecord:
-        """Numbers what a record of an earlier version has; where that gave a packet id, the session knows it now."""
-        assigned = list(record.assigned)
-        for lent in record.lent:
-            number = self._homes[shard].state.assignment_numbers.take() or 0
-            of = AssignedRecord(number, lent.partition, lent.offset, lent.client, 0, lent.born_us)
-            assigned.append(of)
-            session = self._find(lent.client)
-            if lent.packet_id and session is not None and session.incarnation == of.session:
-                place = assigned_place(shard, number)
-                session.recover_assignments([OutgoingRecord(lent.packet_id, *place, lent.released)])
-        return msgspec.structs.replace(record, assigned=assigned, lent=[])
-
-    def _find(self, client: str) -> Session | None:
-        home = self._home_of(client)
-        return None if home is None else home.sessions.get(client)
 
     def _home_of(self, client: str) -> ShardHome | None:
         return self._homes.get(shard_of(client, self._node.settings.kafka.shards))
@@ -356,10 +252,3 @@ def _is_of(meta: Meta, session: Session) -> bool:
     """Whether a publish is of this session, and not of an earlier one of its client. Records of earlier versions do not
     say so; there only the time tells."""
     return meta.accepted >= session.born_us if meta.session is None else meta.session == session.incarnation
-
-
-def _kind_order(record: Record) -> int:
-    """Sessions, then subscriptions, which make share groups, then windows: what belongs to nothing is left out."""
-    kinds = [*KIND_OF.values()]
-    kind = (record.key() or b"").rpartition(b"\x00")[2].decode(errors="replace")
-    return kinds.index(kind) if kind in kinds else len(kinds)

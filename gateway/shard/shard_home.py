@@ -23,17 +23,20 @@ from gateway.shard.ingress_reader import IngressReader
 from gateway.shard.keyed import KeyedMessages
 from gateway.shard.keyed_lock import KeyedLock
 from gateway.shard.link import Link
-from gateway.shard.log_writer import SessionLogWriter, durable
+from gateway.shard.log_writer import SessionLogWriter
 from gateway.shard.messages import Delivery
 from gateway.shard.node import Node
 from gateway.shard.operations import Operations, Tasks
 from gateway.shard.presence import PresenceReporter
+from gateway.shard.promises import Promises
 from gateway.shard.publishes import InboundPosition
 from gateway.shard.publishing import Publisher
 from gateway.shard.route_start import RouteStart
 from gateway.shard.routes import ShardRoutes
 from gateway.shard.rules import ClientRules
 from gateway.shard.session import Session
+from gateway.shard.session_ends import SessionEnds
+from gateway.shard.session_mending import SessionMender
 from gateway.shard.shard_parts import egress_consumer, shard_state
 from gateway.shard.shard_spool import ShardSpool
 from gateway.shard.share_messages import ShareMessage
@@ -64,7 +67,8 @@ class ShardHome:
     """`orphans` (names in the spool whose sessions are over), `ended_groups` (records of share groups without members)
     and `published_wills` (sessions whose will `ingress` has) are what a recovery leaves to `start`.
 
-    `post` sends a message about share groups to another shard; `spawn` starts a coroutine whose failure is fatal.
+    `post` sends a message about share groups to another shard; `spawn` starts a coroutine whose failure is fatal;
+    `on_superseded` gets the number of the shard when another gateway has taken it.
     """
 
     def __init__(
@@ -77,6 +81,7 @@ class ShardHome:
         post: Callable[[int, ShareMessage], None],
         presence: PresenceReporter,
         spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
+        on_superseded: Callable[[int], None] = lambda _shard: None,
     ) -> None:
         self.number = number
         self.spool = spool
@@ -100,7 +105,8 @@ class ShardHome:
         self.routes = ShardRoutes(node.bus, topics.routes, number, int(settings.router.route_lead_s * 1000))
         self.feeds = FeedWriter(node, self.state, self.routes)
         self.inbound = InboundPosition(node.publishes)
-        self.writer = SessionLogWriter(node.bus, topics.sessions, number, node.on_fatal)
+        self.promises = Promises(number, node.sessions_reader, on_superseded)
+        self.writer = SessionLogWriter(node.bus, topics.sessions, number, node.on_fatal, self.promises)
         self.catch_up = IngressCatchUpReader(self.state.order, ingress, instructed_to, spawn)
         routes = RouteStart(self.routes, self.catch_up, node.publishes.stored_to, node.clock, node.broker_clock)
         self.shares = Shares(node, self.state, routes, post, spawn)
@@ -114,7 +120,8 @@ class ShardHome:
             self._tasks,
             partial(self._disconnect, reason=ReasonCode.QUOTA_EXCEEDED),
         )
-        self._wills = Wills(self.sessions, self._will_publisher, self.writer)
+        self._wills = Wills(self.sessions, self._will_publisher, self.writer, self.promises)
+        self.mender = SessionMender(self.sessions, self.shares.groups, self._wills.is_on_way, self.writer)
         self._checkpointer = Checkpointer(
             node,
             self.state,
@@ -133,6 +140,17 @@ class ShardHome:
         self._subscriber = Subscriber(
             node, self.state, routes, self.deliverer, self.writer, self.shares.requests, self._checkpointer.cover
         )
+        self._ends = SessionEnds(
+            node,
+            self.sessions,
+            self.timers,
+            self._wills,
+            self._subscriber,
+            self.deliverer,
+            self.writer,
+            self.promises,
+            presence,
+        )
         self.waiting = WaitingBundles(
             *(self.sessions, spool, self.deliverer, self.writer, self._operations, self._checkpointer.cover, node.clock)
         )
@@ -146,6 +164,7 @@ class ShardHome:
 
     def begin(self) -> None:
         """After a recovery, before records come: what is due of what was found."""
+        self.promises.serve()
         for spool_key in self.orphans:
             self._spawn(self.deliverer.backlog.end_rows(spool_key))
         for key in self.ended_groups:
@@ -153,7 +172,7 @@ class ShardHome:
         now = self._node.clock()
         self._wills.recovered(self.published_wills)
         for session in [s for s in self.sessions.values() if not s.is_group]:
-            self._recovered(session, self._broker_ms())
+            self._ends.recovered(session, self._broker_ms())
         self._wills.log_recovered(self.published_wills)
         self.routes.begin(now)
         self.shares.begin()
@@ -164,7 +183,7 @@ class ShardHome:
 
     async def freeze(self) -> None:
         """Ends the connections of the shard's clients, and all work on it, and commits its positions. Call it once no
-        more records come. Raises SpoolError if there is no last checkpoint."""
+        more records come. Raises SpoolError if there is no last checkpoint, ShardLost."""
         self.shares.requests.stop()
         self.feeds.stop()
         await self._operations.end()
@@ -173,11 +192,12 @@ class ShardHome:
         self.timers.cancel_all()
         await self.catch_up.stop()
         while self.inbound.is_busy or self._wills.is_settling or self._tasks.are_left:
-            await durable(self.writer.barrier)
-        await durable(self.writer.barrier)
+            await self.writer.durable(self.writer.barrier)
+        await self.writer.durable(self.writer.barrier)
         await self.checkpoint(at_once=True)
         await self._checkpointer.end()
         self.shares.end()
+        self.writer.check()
         if not self.spool.outage.is_writing:
             raise SpoolError(self.spool.outage.reason)
 
@@ -185,6 +205,7 @@ class ShardHome:
         """Another home has the shard: nothing is sent and nothing begins here any more; its clients are disconnected,
         and of what they and their sessions have still to do nothing is done here. `abandoned` follows."""
         self._is_abandoned = True
+        self.promises.lose()
         self.timers.cancel_all()
         self.shares.requests.stop()
         self.shares.end()
@@ -199,6 +220,7 @@ class ShardHome:
         await self._operations.end()
         await self.catch_up.stop()
         await self._checkpointer.end()
+        await self.promises.end()
 
     async def keep(self, now: float) -> bool:
         """What is due every second; whether records that wait may go on by now. Raises BusError."""
@@ -235,6 +257,7 @@ class ShardHome:
             link,
             arrival.rules,
             hears_refusals=arrival.hears_refusals,
+            promises=self.promises,
         )
         return Attached(self, session, present, publisher)
 
@@ -312,13 +335,7 @@ class ShardHome:
         self.deliverer.drop_qos0(session)
         session.forget_spooled(self.spool.committed_row)
         self.shares.members.lost(session)
-        if session.will is not None:
-            self.timers.after(min(session.will.delay_s, session.expiry_s), session, "will", self._wills.publish)
-        if session.expiry_s == 0:
-            self._expire(session)
-        elif session.logged:
-            self.writer.opened(session)
-            self.timers.after(session.expiry_s, session, "expiry", self._expire)
+        self._ends.disconnected(session)
 
     async def kick(self, client: str, *, end_session: bool = False) -> Kicked | None:
         """An operator ends the client's connection (0x98), and its session too if asked to; None if it has no session.
@@ -331,10 +348,10 @@ class ShardHome:
             self._disconnect(session, ReasonCode.ADMINISTRATIVE_ACTION)
             if end_session and not session.ended:
                 was_logged = session.in_log
-                self._end(session)
+                self._ends.end(session)
                 if was_logged:
                     await self._wills.stored(session)
-                    await durable(partial(self.writer.gone, session))
+                    await self.writer.durable(partial(self.writer.gone, session))
             return Kicked(is_connected, session.ended)
 
     # -- sessions ------------------------------------------------------------------------------------------------------
@@ -349,7 +366,7 @@ class ShardHome:
             born_us = max(born_us, session.born_us + 1)
             self.timers.cancel(session.client)
             if arrival.clean_start and not session.ended:
-                self._end(session)
+                self._ends.end(session)
             if not session.ended:
                 return session, True
         session = Session(arrival.client, self.number, self.state.received_to, born_us, self.spool.epoch)
@@ -359,9 +376,9 @@ class ShardHome:
     async def _open(self, session: Session, arrival: Arrival, link: Link, was_logged: bool) -> None:
         session.admit(arrival, self._node.numbers.connection(self._node.clock()))
         if session.logged or session.in_log:
-            await durable(lambda then: self.writer.opened(session, then))
+            await self.writer.durable(lambda then: self.writer.opened(session, then))
         elif was_logged:  # the earlier session's end must be durable too
-            await durable(partial(self.writer.gone, session))
+            await self.writer.durable(partial(self.writer.gone, session))
         session.connecting(arrival)
         await self._entitlement.end_forbidden(session)  # before anything can be delivered
         session.connected(link)
@@ -374,37 +391,6 @@ class ShardHome:
             link.disconnect(reason)
             self.detach(session, link, send_will=True, reason=reason.name.lower())
 
-    def _recovered(self, session: Session, now_ms: int) -> None:
-        """A session found in the log: whoever was connected has lost the connection with the gateway."""
-        disconnected_ms = session.disconnected_ms
-        if disconnected_ms is None:
-            disconnected_ms = now_ms
-            session.lost_with_gateway(self._node.numbers.connection(self._node.clock()), disconnected_ms)
-            self.writer.opened(session)  # its time runs from now on, also if there is another crash
-            self._presence.report(session, "lost", reason="gateway_restarted")
-        gone_s = (now_ms - disconnected_ms) / 1000
-        if session.will is not None:
-            delay = min(session.will.delay_s, session.expiry_s) - gone_s
-            self.timers.after(max(0.0, delay), session, "will", self._wills.publish)
-        self.timers.after(max(0.0, session.expiry_s - gone_s), session, "expiry", self._expire)
-
     def _broker_ms(self) -> int:
         """The broker's time: of times that other gateways and other lives of this one compare with theirs."""
         return self._node.broker_clock.ms(asyncio.get_running_loop().time())
-
-    def _expire(self, session: Session) -> None:
-        """The session's time is over."""
-        if session.link is None:
-            self._end(session)
-
-    def _end(self, session: Session) -> None:
-        """The session is over: its will is due at the latest now (MQTT 5.0, 3.1.3.2.2)."""
-        self._wills.publish(session)
-        session.end()
-        if self.sessions.get(session.client) is session:
-            del self.sessions[session.client]
-        self.timers.cancel(session.client)
-        self._subscriber.forget(session)
-        self.deliverer.end(session)
-        if session.in_log:
-            self._wills.end(session)

@@ -6,7 +6,7 @@ Numbers of rows and messages are the shard's own, in the order in which they are
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -14,17 +14,26 @@ from typing import Any, NamedTuple, TypeVar
 from gateway.errors import SpoolError
 from gateway.shard.changelog import Changelog
 from gateway.shard.earlier_spool import EarlierShard
+from gateway.shard.fenced_partition import FencedPartition
 from gateway.shard.messages import Delivery, Message, PendingMessage
 from gateway.shard.outage import SpoolOutage
 from gateway.shard.session import client_of
 from gateway.shard.spool import FinishedMessage, Spool, SpooledDelivery, SpoolSize
 from gateway.shard.spool_batch import Part, SpoolBatch
-from gateway.shard.spool_records import Marker, Record, records_of
-from gateway.shard.spool_tables import Leftovers
+from gateway.shard.spool_records import MARKER_KEY, Marker, Record, records_of
+from gateway.shard.spool_tables import FenceState, Leftovers
 from schemas.envelope import Instruction
+from schemas.fences import fence_key
 
 _READ_AGAIN_S = (0.25, 5.0)
 """The first and the longest pause before a read of the spool is tried again."""
+
+_COMMIT_EVERY_S = 120.0
+"""Where gateways share shards: so often at least, since commits notice what others have written. Well below
+`min.compaction.lag.ms` of the topic."""
+
+_MENDED_AT_ONCE = 500
+"""Keys that are written again together: each may have the payload of a message."""
 
 R = TypeVar("R")
 
@@ -67,6 +76,9 @@ class ShardSpool:
     """A commit is first written to the changelog on Kafka, and then to the file, which is its view. What the file could
     not take waits in memory; the shard's positions are in effect all the same.
 
+    Where gateways share shards, a commit may stand behind the fence of another owner. So it is in effect, and goes to
+    the file, only once `confirm` has returned.
+
     `clock` gives seconds since the epoch; `stopping` is set when the gateway stops.
     """
 
@@ -96,7 +108,20 @@ class ShardSpool:
         self._last_mid = 0
         self._last_row = 0
         self._committed_row = 0
+        self._committed_at = 0.0
+        self._fences_in_file = FenceState([], [])
+        self._confirm: Callable[[], Awaitable[None]] | None = None
         self.outage = SpoolOutage(shard)
+
+    def begin(
+        self, epoch: int, fenced: FencedPartition, offset: int, confirm: Callable[[], Awaitable[None]] | None
+    ) -> None:
+        """Once the file is at the changelog's end, at `offset`, and before the first commit. With `confirm` gateways
+        share shards: it returns once it is known that no higher fence stands before what was written until then, and
+        else raises ShardLost."""
+        self.epoch, self._confirm = epoch, confirm
+        self._fences_in_file = fenced.state
+        self._changelog.begin(epoch, None if confirm is None else fenced, offset)
 
     # -- what the next commit has --------------------------------------------------------------------------------------
 
@@ -171,21 +196,51 @@ class ShardSpool:
         """Writes what was taken, with the positions that are in effect then; those that are not named stay. Nothing is
         written if nothing has changed.
 
-        Raises SpoolError if the file cannot be written: what it lacks is written with the next commit. Raises BusError.
+        Raises SpoolError if the file cannot be written: what it lacks is written with the next commit. Raises BusError,
+        ShardLost.
         """
-        positions = self._positions | positions
-        if taken.batch.is_empty() and positions == self._positions and not self._is_behind:
+        positions, now = self._positions | positions, self._clock()
+        is_same = taken.batch.is_empty() and positions == self._positions
+        if is_same and not self._is_behind and not self._must_commit(now):
             return
+        await self._mend()
         marker = Marker(taken.last_row, taken.last_mid, positions, self.epoch)
-        tombstones: list[Record] = [(key, None) for key in self._uncommitted]
+        tombstones: list[Record] = [(key, None) for key in [*self._uncommitted, *self._removable_fences()]]
         offset, at_ms = await self._changelog.append([*tombstones, *records_of(taken.batch, marker)])
-        self._positions, self._uncommitted = positions, []
+        if self._confirm is not None:
+            await self._confirm()
+        self._positions, self._uncommitted, self._committed_at = positions, [], now
         batch = self._unapplied = self._unapplied.then(taken.batch) if self._is_behind else taken.batch
         self._is_behind = True
-        await self._thread.call(Spool.commit, batch, marker, offset, at_ms)
-        self._unapplied, self._is_behind = SpoolBatch(), False
+        fences = self._fences_in_file if self._changelog.fenced is None else self._changelog.fenced.state
+        changed = () if fences == self._fences_in_file else (fences,)
+        await self._thread.call(Spool.commit, batch, marker, offset, at_ms, *changed)
+        self._unapplied, self._is_behind, self._fences_in_file = SpoolBatch(), False, fences
         self._committed_row = taken.last_row
         self._gone.difference_update(batch.deleted_rows)
+
+    def _must_commit(self, now: float) -> bool:
+        """Whether a commit is due although nothing has changed."""
+        fenced = self._changelog.fenced
+        return fenced is not None and (bool(fenced.fences.unmended) or now - self._committed_at >= _COMMIT_EVERY_S)
+
+    def _removable_fences(self) -> list[bytes]:
+        """Keys of fences that nobody needs any more."""
+        fenced = self._changelog.fenced
+        return [] if fenced is None else [fence_key(epoch) for epoch in fenced.fences.removable()]
+
+    async def _mend(self) -> None:
+        """Writes again what void records have overwritten, as the file has it: so the file must have all. The marker
+        is left to the commit, if there was none before."""
+        fenced = self._changelog.fenced
+        if fenced is None or self._is_behind:
+            return
+        keys = fenced.fences.unmended
+        for start in range(0, len(keys), _MENDED_AT_ONCE):
+            found = await self._thread.call(Spool.records, keys[start : start + _MENDED_AT_ONCE])
+            records = [(key, value) for key, value in found if value is not None or key != MARKER_KEY]
+            if records:
+                await self._changelog.append(records)
 
     def take_done(self) -> list[tuple[Message, list[Instruction]]]:
         """Takes out of what the file could not take what has come and gone: messages to be relinquished."""

@@ -25,8 +25,9 @@ import msgspec
 from gateway.errors import SpoolError
 from gateway.shard.messages import Message
 from gateway.shard.spool_batch import SpoolBatch
-from gateway.shard.spool_records import Marker
-from gateway.shard.spool_tables import Leftovers, SpoolState, SpoolTables
+from gateway.shard.spool_records import Marker, Record
+from gateway.shard.spool_tables import FenceState, Leftovers, SpoolState, SpoolTables
+from gateway.shard.spool_values import SpoolValues
 from schemas.envelope import Instruction
 from schemas.sql import named_blocks
 
@@ -107,13 +108,16 @@ class Spool:
             raise self._not_written(error) from error
         self._rows = 0
 
-    def commit(self, batch: SpoolBatch, marker: Marker | None, offset: int, at_ms: int) -> None:
+    def commit(
+        self, batch: SpoolBatch, marker: Marker | None, offset: int, at_ms: int, fences: FenceState | None = None
+    ) -> None:
         """Applies all of it or nothing; raises SpoolError (disk full, file damaged).
 
         For a commit just written to the changelog and for a chunk read from there: `marker` is the last one in it, None
-        if it has none; `at_ms` is when Kafka appended that, ms since the epoch; `offset` is behind the last record.
+        if it has none; `at_ms` is when Kafka appended that, ms since the epoch; `offset` is behind the last record, and
+        `fences` what stands before it, None if that has not changed.
         """
-        self._rows += self._write(lambda: self._tables.apply(batch, marker, offset, at_ms))
+        self._rows += self._write(lambda: self._tables.apply(batch, marker, offset, at_ms, fences))
 
     def catch_up_end(self) -> Leftovers:
         """The changelog was read to its end, and nobody else writes it: removes what no marker has committed, and rows
@@ -147,6 +151,15 @@ class Spool:
     def state(self) -> SpoolState:
         """Where the file stands."""
         return self._reading(self._tables.state)
+
+    def fences(self) -> FenceState:
+        """What the records before the file's offset say of fences."""
+        return self._reading(self._tables.fences)
+
+    def records(self, keys: Sequence[bytes]) -> list[Record]:
+        """What the changelog is to say under each key: the value, or None if the file has nothing."""
+        values = SpoolValues(self._db, self._sql)
+        return self._reading(lambda: [(key, values.find(key)) for key in keys])
 
     def load(self, session: str, after_row: int, limit: int) -> list[SpooledDelivery]:
         """Up to `limit` rows of a session behind `after_row`, oldest first."""

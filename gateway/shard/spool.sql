@@ -24,6 +24,8 @@ CREATE TABLE keyed (id TEXT PRIMARY KEY, print BLOB NOT NULL, at_ms INTEGER NOT 
 CREATE TABLE finished_clients (position INTEGER NOT NULL, part INTEGER NOT NULL, clients BLOB NOT NULL, PRIMARY KEY (position, part));
 CREATE TABLE bundles (key BLOB PRIMARY KEY, value BLOB NOT NULL);
 CREATE TABLE sources (key BLOB PRIMARY KEY, value BLOB NOT NULL);
+CREATE TABLE fences (epoch INTEGER PRIMARY KEY);
+CREATE TABLE unmended (key BLOB PRIMARY KEY);
 CREATE TABLE leftovers (key BLOB PRIMARY KEY, row INTEGER, number INTEGER);
 CREATE TABLE state (
     marker BLOB,
@@ -88,6 +90,9 @@ SELECT value FROM bundles ORDER BY key;
 -- name: put_sources
 INSERT OR REPLACE INTO sources (key, value) VALUES (?, ?);
 
+-- name: delete_sources
+DELETE FROM sources WHERE key = ?;
+
 -- name: sources
 SELECT key, value FROM sources ORDER BY key;
 
@@ -111,6 +116,42 @@ SELECT marker, next_offset, at_ms FROM state;
 
 -- name: last_numbers
 SELECT seen_mid, seen_row FROM state;
+
+-- name: delete_fences
+DELETE FROM fences;
+
+-- name: put_fence
+INSERT INTO fences (epoch) VALUES (?);
+
+-- name: fences
+SELECT epoch FROM fences ORDER BY epoch;
+
+-- name: delete_unmended
+DELETE FROM unmended;
+
+-- name: put_unmended
+INSERT INTO unmended (key) VALUES (?);
+
+-- name: unmended
+SELECT key FROM unmended ORDER BY rowid;
+
+-- name: message_value
+SELECT mid, message, instructions FROM messages WHERE number = ?;
+
+-- name: row_value
+SELECT mid, session, entry FROM queue WHERE row = ?;
+
+-- name: keyed_value
+SELECT print, at_ms FROM keyed WHERE id = ?;
+
+-- name: part_value
+SELECT clients FROM finished_clients WHERE position = ? AND part = ?;
+
+-- name: bundles_value
+SELECT value FROM bundles WHERE key = ?;
+
+-- name: sources_value
+SELECT value FROM sources WHERE key = ?;
 
 -- name: uncommitted_messages
 SELECT number FROM messages WHERE number > ? ORDER BY number;

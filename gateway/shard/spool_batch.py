@@ -18,7 +18,8 @@ class SpoolBatch:
     further ones for spooled messages; `number` is a fresh message number. `forgotten` are message numbers of both
     kinds. `keyed`: by message id its fingerprint and time (ms), None to forget it (:mod:`gateway.shard.keyed`).
     `bundles`: by key what was taken of a source, None to forget it (:mod:`gateway.shard.taken_bundles`).
-    `sources`: by key the state of a source of redundant feeds (:mod:`gateway.shard.feed_states`).
+    `sources`: by key the state of a source of redundant feeds (:mod:`gateway.shard.feed_states`), None if only a void
+    record had one (:mod:`gateway.cluster.fencing`).
 
     `finished_clients`: by (position on egress[shard], part number) the clients that are newly finished with the message
     there; what earlier parts say is not written again. A part without clients is deleted. `ended_positions`: (position,
@@ -37,7 +38,7 @@ class SpoolBatch:
     positions: dict[str, bytes] = field(default_factory=dict)
     keyed: dict[str, tuple[bytes, int] | None] = field(default_factory=dict)
     bundles: dict[bytes, bytes | None] = field(default_factory=dict)
-    sources: dict[bytes, bytes] = field(default_factory=dict)
+    sources: dict[bytes, bytes | None] = field(default_factory=dict)
     finished_clients: dict[Part, list[str]] = field(default_factory=dict)
     ended_positions: list[tuple[int, int]] = field(default_factory=list)
 

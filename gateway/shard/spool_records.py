@@ -11,8 +11,9 @@ The changelog is the topic `spool`: one partition a shard, compacted. A gateway'
 | `k/<message id>`      | a keyed message: fingerprint and time                             | forgotten                |
 | `f/<position>/<part>` | clients finished with the message at this position of `egress`    | nobody needs to know     |
 | `b/<key>`             | a source of bundles, and what was taken of it                     | forgotten                |
-| `s/<key>/<place>`     | a source of redundant feeds, and what is merged of it             | never                    |
+| `s/<key>/<place>`     | a source of redundant feeds, and what is merged of it             | it was void: see below   |
 | `c`                   | :class:`Marker`: what is committed, and all positions             | never                    |
+| `fence/<epoch>`       | a fence: :mod:`schemas.fences`                                    | no longer needed         |
 
 A commit is several records, and its writer may die between any two of them. Therefore its last record is the marker.
 
@@ -26,6 +27,8 @@ A commit is several records, and its writer may die between any two of them. The
   commit what a dead writer has not, so it writes tombstones for that before
   (:meth:`gateway.shard.spool.Spool.catch_up_end`).
 * A commit tried again writes its records again, with the same keys.
+* Where gateways share shards, records of a lower epoch behind a fence are void (:mod:`gateway.cluster.fencing`). The
+  owner writes again what they have overwritten, as its file has it, or a tombstone if that has nothing.
 """
 
 import re
@@ -134,27 +137,51 @@ def records_of(batch: SpoolBatch, marker: Marker) -> list[Record]:
     """The records (key, value) of one commit, in the order in which they are written."""
     records: list[Record] = []
     for mid, message, instructions in batch.messages:
-        records.append((message_key(mid), _encode(_MessageValue(VERSION, message, instructions))))
+        records.append((message_key(mid), message_value(message, instructions)))
     for row in batch.rows:
-        records.append((row_key(row[0]), _encode(_RowValue(VERSION, *row[1:]))))
+        records.append((row_key(row[0]), row_value(row)))
     for number, mid, message, instruction in batch.instructions:
-        records.append((message_key(number), _encode(_FurtherValue(VERSION, mid, message, instruction))))
+        records.append((message_key(number), further_value(mid, message, instruction)))
     tombstones = [*map(row_key, batch.deleted_rows), *map(message_key, batch.forgotten)]
     for part, clients in batch.parts().items():
         if clients:
-            records.append((_part_key(part), _encode(_PartValue(VERSION, clients))))
+            records.append((_part_key(part), part_value(clients)))
         else:
             tombstones.append(_part_key(part))
     for message_id, keyed in batch.keyed.items():
         if keyed is not None:
-            records.append((_keyed_key(message_id), _encode(_KeyedValue(VERSION, *keyed))))
+            records.append((_keyed_key(message_id), keyed_value(keyed)))
         else:
             tombstones.append(_keyed_key(message_id))
     records += [(_BUNDLES + key, value) for key, value in batch.bundles.items()]
     records += [(_SOURCES + key, value) for key, value in batch.sources.items()]
     records += [(key, None) for key in dict.fromkeys(tombstones)]
-    records.append((MARKER_KEY, _encode(marker)))
+    records.append((MARKER_KEY, marker_value(marker)))
     return records
+
+
+def message_value(message: Message, instructions: list[Instruction]) -> bytes:
+    return _encode(_MessageValue(VERSION, message, instructions))
+
+
+def further_value(mid: int, message: Message, instruction: Instruction) -> bytes:
+    return _encode(_FurtherValue(VERSION, mid, message, instruction))
+
+
+def row_value(row: Row) -> bytes:
+    return _encode(_RowValue(VERSION, *row[1:]))
+
+
+def part_value(clients: list[str]) -> bytes:
+    return _encode(_PartValue(VERSION, clients))
+
+
+def keyed_value(keyed: tuple[bytes, int]) -> bytes:
+    return _encode(_KeyedValue(VERSION, *keyed))
+
+
+def marker_value(marker: Marker) -> bytes:
+    return _encode(marker)
 
 
 def batch_of(
@@ -188,7 +215,7 @@ class _Fold:
         self._forgotten: dict[int, None] = {}
         self._keyed: dict[str, tuple[bytes, int] | None] = {}
         self._bundles: dict[bytes, bytes | None] = {}
-        self._sources: dict[bytes, bytes] = {}
+        self._sources: dict[bytes, bytes | None] = {}
         self._parts: dict[Part, list[str]] = {}
 
     def apply(self, key: bytes, value: bytes | None) -> None:
@@ -196,18 +223,18 @@ class _Fold:
         kind, _, rest = key.partition(b"/")
         match kind:
             case b"m":
-                self._apply_message(key, _number(key, rest), value)
+                self._apply_message(key, number_in(key, rest), value)
             case b"r":
-                self._apply_row(key, _number(key, rest), value)
+                self._apply_row(key, number_in(key, rest), value)
             case b"k":
                 self._apply_keyed(key, rest, value)
             case b"b":
                 self._bundles[rest] = checked(key, value) if value is not None else None
             case b"s":
-                self._sources[rest] = feed_states.checked(key, value)
+                self._sources[rest] = feed_states.checked(key, value) if value is not None else None
             case b"f":
                 position, _, part = rest.partition(b"/")
-                place = _number(key, position), _number(key, part)
+                place = number_in(key, position), number_in(key, part)
                 self._parts[place] = _decoded(_parts, key, value).clients if value is not None else []
             case _ if key == MARKER_KEY:
                 self.marker = _decoded(_markers, key, value)
@@ -268,7 +295,8 @@ def _keyed_key(message_id: str) -> bytes:
     return b"k/" + message_id.encode()
 
 
-def _number(key: bytes, raw: bytes) -> int:
+def number_in(key: bytes, raw: bytes) -> int:
+    """The number `raw` in a key. Raises RecordError."""
     number = int(raw) if _NUMBER.fullmatch(raw) else -1
     if not 0 <= number <= _HIGHEST:
         raise _error(key, "has no valid number")

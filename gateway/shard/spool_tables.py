@@ -12,7 +12,7 @@ from gateway.shard.spool_batch import SpoolBatch
 from gateway.shard.spool_records import Marker, message_key, row_key
 from schemas.envelope import Instruction
 
-VERSION = 5
+VERSION = 6
 """Of the schema: PRAGMA user_version."""
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -36,6 +36,14 @@ class Leftovers(NamedTuple):
     keys: list[bytes]
     last_mid: int
     last_row: int
+
+
+class FenceState(NamedTuple):
+    """What a reader of the changelog that goes on at an offset needs of what stands before it: the fences there, and
+    the keys whose last record is void (:mod:`gateway.cluster.fencing`)."""
+
+    fences: list[int]
+    unmended: list[bytes]
 
 
 class SpoolTables:
@@ -68,7 +76,9 @@ class SpoolTables:
         if self._db.in_transaction:
             self._db.execute("ROLLBACK")
 
-    def apply(self, batch: SpoolBatch, marker: Marker | None, offset: int, at_ms: int) -> int:
+    def apply(
+        self, batch: SpoolBatch, marker: Marker | None, offset: int, at_ms: int, fences: FenceState | None = None
+    ) -> int:
         """Returns how many rows more there are."""
         db, sql = self._db, self._sql
         messages = [_message_row(mid, mid, message, instructions) for mid, message, instructions in batch.messages]
@@ -90,6 +100,11 @@ class SpoolTables:
             db.execute(sql["put_marker"], (_encode(marker), at_ms))
             db.execute(sql["delete_leftovers"], (marker.last_row, marker.last_mid))
         db.execute(sql["put_state"], (offset, *_highest(batch, marker)))
+        if fences is not None:
+            db.execute(sql["delete_fences"])
+            db.executemany(sql["put_fence"], [(epoch,) for epoch in fences.fences])
+            db.execute(sql["delete_unmended"])
+            db.executemany(sql["put_unmended"], [(key,) for key in fences.unmended])
         return len(added) - len(replaced) - len(deleted)
 
     def _apply_facts(self, batch: SpoolBatch) -> None:
@@ -99,7 +114,8 @@ class SpoolTables:
         db.executemany(sql["delete_part"], [part for part, clients in parts.items() if not clients])
         db.executemany(sql["put_bundles"], [(key, value) for key, value in batch.bundles.items() if value is not None])
         db.executemany(sql["delete_bundles"], [(key,) for key, value in batch.bundles.items() if value is None])
-        db.executemany(sql["put_sources"], [*batch.sources.items()])
+        db.executemany(sql["put_sources"], [(key, value) for key, value in batch.sources.items() if value is not None])
+        db.executemany(sql["delete_sources"], [(key,) for key, value in batch.sources.items() if value is None])
         db.executemany(sql["put_keyed"], [(name, *row) for name, row in batch.keyed.items() if row is not None])
         db.executemany(sql["delete_keyed"], [(name,) for name, row in batch.keyed.items() if row is None])
 
@@ -131,6 +147,10 @@ class SpoolTables:
     def state(self) -> SpoolState:
         [(marker, offset, at_ms)] = self._db.execute(self._sql["state"]).fetchall()
         return SpoolState(None if marker is None else _marker_decoder.decode(marker), offset, at_ms)
+
+    def fences(self) -> FenceState:
+        epochs = [epoch for (epoch,) in self._db.execute(self._sql["fences"]).fetchall()]
+        return FenceState(epochs, [key for (key,) in self._db.execute(self._sql["unmended"]).fetchall()])
 
 
 def _highest(batch: SpoolBatch, marker: Marker | None) -> tuple[int, int]:

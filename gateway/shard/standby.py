@@ -25,6 +25,7 @@ from gateway.errors import SpoolError
 from gateway.partition_reader import Read
 from gateway.record import Record
 from gateway.shard.changelog import ChangelogApplier
+from gateway.shard.fenced_partition import FencedPartition
 from gateway.shard.session_values import SessionValues
 from gateway.shard.shard_spool import SpoolThread
 from gateway.shard.spool import Spool
@@ -54,7 +55,7 @@ class _Followed:
     def __init__(self, shard: int, token: int, thread: SpoolThread) -> None:
         self.shard, self.token, self.thread = shard, token, thread
         self.applier: ChangelogApplier | None = None
-        self.sessions: SessionValues | None = SessionValues()
+        self.sessions: SessionValues | None = SessionValues(FencedPartition(shard))
         self.spool: list[Record] = []
         self.of_sessions: list[Record] = []
         self.malformed: list[tuple[Record, str]] = []

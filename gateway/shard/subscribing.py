@@ -9,7 +9,7 @@ import msgspec
 
 from gateway.shard.delivery import Deliverer
 from gateway.shard.group_requests import GroupRequests
-from gateway.shard.log_writer import SessionLogWriter, durable
+from gateway.shard.log_writer import SessionLogWriter
 from gateway.shard.messages import Delivery, PendingMessage
 from gateway.shard.node import Node
 from gateway.shard.route_start import RouteStart
@@ -92,7 +92,7 @@ class Subscriber:
         if asking and session.persistent and await self._send_retained(session, asking, identifier, kept=True):
             await self._checkpoint()  # no log brings them again: for whoever has SUBACK they are in the spool
         if session.logged and allowed:
-            await durable(partial(self._writer.subscribed, session))
+            await self._writer.durable(partial(self._writer.subscribed, session))
         answer(codes)
         if asking:
             await self._send_retained(session, asking, identifier, kept=False)
@@ -114,7 +114,7 @@ class Subscriber:
             self._shard.spool_through(max(delivery.pending.number for delivery in sent))
             await self._checkpoint()  # a delivery that has begun must end, and no subscription brings it again
         if session.logged:
-            await durable(partial(self._writer.subscribed, session))
+            await self._writer.durable(partial(self._writer.subscribed, session))
         return codes
 
     def forget(self, session: Session) -> None:

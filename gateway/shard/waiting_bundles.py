@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
-from gateway.shard.log_writer import SessionLogWriter, durable
+from gateway.shard.log_writer import SessionLogWriter
 from gateway.shard.messages import Delivery, Message, Outcome
 from gateway.shard.operations import Operations
 from gateway.shard.session import Session
@@ -114,7 +114,7 @@ class WaitingBundles:
                 later |= ended.later
             if over:
                 if session.persistent:
-                    await durable(partial(self._writer.windows, session))
+                    await self._writer.durable(partial(self._writer.windows, session))
                 await self._cover()
             if not self._spool.outage.is_writing:
                 over, later = set(), later | over

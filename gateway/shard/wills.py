@@ -7,21 +7,28 @@ A crash may come between storing a will and noting that in the session log. The 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
-from gateway.shard.log_writer import ALL_KINDS, SessionLogWriter, durable
+from gateway.shard.log_writer import ALL_KINDS, SessionLogWriter
+from gateway.shard.promises import Promises
 from gateway.shard.publishing import Publisher
 from gateway.shard.session import Session
 from schemas.session_log import WillRecord
 
 
 class Wills:
-    """Publishes the wills of one shard's sessions, and ends sessions in the log as far as their wills allow it."""
+    """Publishes the wills of one shard's sessions, and ends sessions in the log as far as their wills allow it. Where
+    gateways share shards a will waits until it is known that no other has the shard (`promises`)."""
 
     def __init__(
-        self, sessions: Mapping[str, Session], publisher_of: Callable[[str], Publisher], writer: SessionLogWriter
+        self,
+        sessions: Mapping[str, Session],
+        publisher_of: Callable[[str], Publisher],
+        writer: SessionLogWriter,
+        promises: Promises,
     ) -> None:
         self._sessions = sessions
         self._publisher_of = publisher_of
         self._writer = writer
+        self._promises = promises
         self._settling: set[Session] = set()
 
     def publish(self, session: Session) -> None:
@@ -30,7 +37,14 @@ class Wills:
         if will is None:
             return
         self._settling.add(session)
+        self._promises.after_barrier(partial(self._send, session, will))
+
+    def _send(self, session: Session, will: WillRecord) -> None:
         self._publisher_of(session.client).publish_will(will, partial(self._stored, session, will))
+
+    def is_on_way(self, client: str) -> bool:
+        """Whether a will of the client is on its way: until Kafka has it, the session log keeps it."""
+        return any(session.client == client and session.wills_on_way for session in self._settling)
 
     @property
     def is_settling(self) -> bool:
@@ -56,7 +70,7 @@ class Wills:
         """Returns once Kafka has those that are on their way: until then the session log must keep them, and the next
         connection's record is going to take their place."""
         while session.wills_on_way:
-            await durable(session.after_wills)
+            await self._writer.durable(session.after_wills)
 
     def _stored(self, session: Session, will: WillRecord) -> None:
         session.will_stored(will)

@@ -158,6 +158,28 @@ class BusContract(ABC):
 
         self.scenario(check)
 
+    def test_records_that_are_sent_together_may_have_headers(self) -> None:
+        """G6: each has them, tombstones too; still in order, with one acknowledgement."""
+
+        async def check(bus: Bus, topics: Topics, received: list[Record]) -> None:
+            records = [(b"a", b"1"), (b"b", b""), (b"a", None), *((b"%d" % n, b"x") for n in range(200)), (b"b", None)]
+            done: list[tuple[Any, int, int]] = []
+            headers = [("epoch", b"7")]
+            bus.produce_all(
+                topics.spool, 1, records, lambda e, r: done.append((e, r.offset(), r.timestamp()[1])), headers
+            )
+            assert done == [], "not within the call"
+            await until(lambda: done != [])
+            [(error, offset, at_ms)] = done
+            assert (error, offset) == (None, len(records) - 1)
+            assert at_ms > 0
+            read: list[Record] = []
+            assert await bus.read(topics.spool, {1: 0}, read.append) == {1: len(records)}
+            assert [(record.key(), record.value()) for record in read] == records
+            assert all(record.headers() == headers for record in read)
+
+        self.scenario(check)
+
     def test_what_is_too_large_is_refused_and_the_rest_is_stored(self) -> None:
         """Q1: `produce` does not raise; the refusal comes to `on_done`."""
 
@@ -215,6 +237,38 @@ class BusContract(ABC):
             self.let_go()
             await until(lambda: len(received) >= 2)
             assert {record.topic() for record in received} == {topics.ingress}
+
+        self.scenario(check)
+
+    def test_partitions_are_followed_and_left_while_it_runs(self) -> None:
+        """G6: from the given offset on, each record once and in order; none once `remove` has returned."""
+
+        async def check(bus: Bus, topics: Topics, received: list[Record]) -> None:
+            sent, followed = Producing(bus, topics.ingress), list[Record]()
+            for n in range(10):
+                sent.send(n % 2, n)
+            await sent.all_done(10)
+
+            def offsets(partition: int) -> list[int]:
+                return [record.offset() for record in followed if record.partition() == partition]
+
+            following = bus.follow({}, followed.extend)
+            await following.add({(topics.ingress, 0): 2})
+            await until(lambda: offsets(0) == [2, 3, 4])
+            await following.add({(topics.ingress, 1): 0})
+            for n in range(10, 20):
+                sent.send(n % 2, n)
+            await until(lambda: len(followed) >= 18)
+            assert (offsets(0), offsets(1)) == ([*range(2, 10)], [*range(10)])
+            await following.remove(p for p in [(topics.ingress, 0)])
+            for n in range(20, 30):
+                sent.send(n % 2, n)
+            await sent.all_done(30)
+            await until(lambda: offsets(1) == [*range(15)])
+            assert offsets(0) == [*range(2, 10)]
+            await following.add({(topics.ingress, 0): 9})
+            await until(lambda: offsets(0) == [*range(2, 10), *range(9, 15)])
+            assert received == []
 
         self.scenario(check)
 

@@ -16,6 +16,7 @@ from gateway.memory_bus import MemoryBroker, MemoryBus, MemoryRecord
 from gateway.record import Record
 from gateway.shard import standby
 from gateway.shard.changelog import catch_up
+from gateway.shard.fenced_partition import FencedPartition
 from gateway.shard.session_values import SessionValues
 from gateway.shard.shard_spool import SpoolThread
 from gateway.shard.spool import Spool
@@ -327,7 +328,11 @@ KEYS = st.sampled_from([b"a", b"b", b"c"])
 
 @given(st.lists(st.tuples(KEYS, st.none() | st.binary(max_size=5)), max_size=20))
 def test_the_size_is_that_of_what_is_there(written: list[tuple[bytes, bytes | None]]) -> None:
-    values, fresh, expected = SessionValues(), SessionValues(), dict[bytes, MemoryRecord]()
+    values, fresh, expected = (
+        SessionValues(FencedPartition(0)),
+        SessionValues(FencedPartition(0)),
+        dict[bytes, MemoryRecord](),
+    )
     for offset, (key, value) in enumerate(written):
         record = MemoryRecord(("sessions", 0), key, value, None)
         record.stored_at(offset, 0)

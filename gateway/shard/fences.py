@@ -1,0 +1,43 @@
+"""Fences of shards on `sessions` and `spool`: writing them, and nothing else (G6, Q7).
+
+What fences are for, and why they stand in this order, :mod:`gateway.cluster.fencing` says. **Those on `sessions` are
+stored before those on `spool` are written.** A home that has committed to its spool asks with a barrier on `sessions`
+whether the commit counts (:mod:`gateway.shard.promises`). If the commit stands behind a fence on `spool`, the fence on
+`sessions` was stored before it, so the barrier stands behind that one, and the home learns that it has lost the shard.
+In the other order the commit could be void and the barrier say that it counts.
+
+:mod:`gateway.shard.fenced_partition` reads by them.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from gateway.bus import Bus
+from gateway.errors import BusError
+from schemas.fences import encode_fence, epoch_headers, fence_key
+from schemas.leases import Claimant
+from schemas.topics import Topics
+
+Verdict = Literal["counts", "void", "fence", "removal", "malformed"]
+
+
+async def write_fences(bus: Bus, topics: Topics, owned: Mapping[int, int], claimant: Claimant) -> None:
+    """Begins the epochs of `owned` (epoch by shard). Returns once all fences are stored. Raises BusError."""
+    for topic in (topics.sessions, topics.spool):  # in this order: see above
+        await asyncio.gather(*(_write_fence(bus, topic, shard, epoch, claimant) for shard, epoch in owned.items()))
+
+
+async def _write_fence(bus: Bus, topic: str, shard: int, epoch: int, claimant: Claimant) -> None:
+    stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def done(error: Any, _record: Any) -> None:
+        if stored.done():  # nobody waits any more
+            return
+        if error is not None:
+            stored.set_exception(BusError(f"cannot write to the topic {topic}: {error.str()}"))
+        else:
+            stored.set_result(None)
+
+    bus.produce(topic, shard, fence_key(epoch), encode_fence(claimant), epoch_headers(epoch), done)
+    await stored
