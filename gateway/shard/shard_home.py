@@ -215,6 +215,7 @@ class ShardHome:
             link,
             arrival.rules,
             hears_refusals=arrival.hears_refusals,
+            epoch=self.spool.epoch,
         )
         return Attached(self, session, present, publisher)
 
@@ -231,10 +232,11 @@ class ShardHome:
 
     def publisher(self, client: str, link: Link, rules: ClientRules) -> Publisher:
         """Publishes at QoS 0 and 1 what a client without a session posts over HTTP; `link` is answered."""
-        return Publisher(self._node, self.inbound, self.unsettled, client, None, link, rules, flags=HTTP_FLAG)
+        of = self._node, self.inbound, self.unsettled, client, None, link, rules
+        return Publisher(*of, flags=HTTP_FLAG, epoch=self.spool.epoch)
 
     def _will_publisher(self, client: str) -> Publisher:
-        return Publisher(self._node, self.inbound, self.unsettled, client, None, None)
+        return Publisher(self._node, self.inbound, self.unsettled, client, None, None, epoch=self.spool.epoch)
 
     def release(self, session: Session, link: Link, packet_id: int) -> None:
         """PUBREL: the client may use the packet id again once that is durable (G8)."""
