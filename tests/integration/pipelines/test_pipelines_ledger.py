@@ -71,7 +71,10 @@ def test_spark_and_gateways_agree_on_who_has_sent_a_message(spark: SparkSession)
     """By topic and flags, as the gateways say it on `progress`."""
     cases = [
         (topic, "".join(flags))
-        for topic in ("a/b", "$presence/c", "$presence", "$presences/c", "@c", "@$presence/c")
+        for topic in (
+            *("a/b", "$presence/c", "$presence", "$presences/c", "@c", "@$presence/c"),
+            *("$cluster/fences", "$cluster", "$clusters/fences"),
+        )
         for flags in ("", "r", "w", "h", "hr", "awr")
     ]
     rows = spark.createDataFrame(cases, "topic string, flags string").select(
