@@ -13,6 +13,10 @@ from tests.unit.gateway.shard.home_harness import SHARDS, turn
 from tests.unit.gateway.shard.two_gateways import Either, Gateway, TwoGateways
 
 
+def nothing() -> None:
+    """Happens."""
+
+
 class Clustered(TwoGateways):
     """`epochs` of the shards' owners. All clients publish to one partition of `ingress`, unless there are more."""
 
@@ -43,7 +47,7 @@ class Clustered(TwoGateways):
         return gateway
 
     async def take_over(
-        self, number: int, gateway: Gateway, before: Callable[[], None] = int, behind: Callable[[], None] = int
+        self, number: int, gateway: Gateway, before: Callable[[], None] = nothing, behind: Callable[[], None] = nothing
     ) -> None:
         """A gateway becomes the next owner of a shard; what happens just `before` and just `behind` its fences."""
         self.epochs[number] += 1
@@ -55,6 +59,13 @@ class Clustered(TwoGateways):
         start = await Recovery(gateway.node, {number: home}).shards()
         gateway.home.shards[number] = home
         await gateway.home._begin(start, home)
+
+    async def take_up(self) -> None:
+        """The last gateway that is up takes over the shards that nobody has."""
+        for number in range(SHARDS):
+            if self.owner(number) is None:
+                up = [gateway for gateway in self.gateways if gateway.is_up]
+                await self.take_over(number, up[-1] if up else await self.empty())
 
     def cut_off(self, number: int) -> Gateway:
         """Nothing that the owner writes is stored any more, and it reads nothing; its clients do not notice yet."""
