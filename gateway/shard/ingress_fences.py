@@ -29,6 +29,7 @@ from gateway.shard.catch_up_reader import IngressCatchUpReader
 from gateway.shard.messages import Message
 from gateway.shard.node import Node
 from gateway.shard.quarantine import quarantine
+from gateway.shard.retained_fences import fence_key
 from gateway.shard.routes import ShardRoutes
 from gateway.shard.shard import Shard
 from mqtt.properties import NO_PROPERTIES
@@ -44,16 +45,22 @@ FENCES_KEY = FENCES_TOPIC.encode()
 
 
 async def write_ingress_fences(node: Node, owned: Mapping[int, int]) -> None:
-    """Writes a fence message with the epochs of the `owned` shards to each partition of `ingress`; returns once Kafka
-    has all of them. Call it once the fences on `sessions` and `spool` are stored. Raises BusError."""
+    """Writes a fence message with the epochs of the `owned` shards to each partition of `ingress`, then a fence of each
+    shard to `retained`; returns once Kafka has all of them. Call it once the fences on `sessions` and `spool` are
+    stored. Raises BusError.
+
+    The order: a retained copy is stored before its message on `ingress`. So if that counts, the copy counts too.
+    """
     if not owned:
         return
-    value = encode_fences(Fences(VERSION, node.settings.gateway.name, node.numbers.boot, sorted(owned.items())))
+    all_of_them, topics = sorted(owned.items()), node.topics
     partitions = range(node.settings.kafka.ingress_partitions)
-    await asyncio.gather(*(_written(node, partition, value) for partition in partitions))
+    await asyncio.gather(*(_written(node, topics.ingress, p, FENCES_TOPIC, all_of_them) for p in partitions))
+    await asyncio.gather(*(_written(node, topics.retained, 0, fence_key(*one), [one]) for one in all_of_them))
 
 
-def _written(node: Node, partition: int, value: bytes) -> asyncio.Future[None]:
+def _written(node: Node, topic: str, partition: int, key: str, epochs: list[tuple[int, int]]) -> asyncio.Future[None]:
+    value = encode_fences(Fences(VERSION, node.settings.gateway.name, node.numbers.boot, epochs))
     stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def done(error: Any, _record: Record) -> None:
@@ -62,9 +69,9 @@ def _written(node: Node, partition: int, value: bytes) -> asyncio.Future[None]:
         if error is None:
             stored.set_result(None)
         else:
-            stored.set_exception(BusError(f"cannot write a fence to partition {partition} of ingress: {error.str()}"))
+            stored.set_exception(BusError(f"cannot write a fence to partition {partition} of {topic}: {error.str()}"))
 
-    node.bus.produce(node.topics.ingress, partition, FENCES_KEY, value, _headers(node), done)
+    node.bus.produce(topic, partition, key.encode(), value, _headers(node), done)
     return stored
 
 

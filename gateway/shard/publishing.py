@@ -127,7 +127,7 @@ class Publisher:
                 qos,
                 2 if retained else 1,
                 size=len(packet.payload),
-                retained_first=retained and message_id != "",
+                retained_first=retained and (message_id != "" or (qos == 2 and self._epoch is not None)),
             ),
             packet.topic,
             packet.payload,
@@ -170,7 +170,10 @@ class Publisher:
                     bus.produce(topics.ingress, self._partition, key, payload, headers, partial(self._stored, pending))
                 elif pending.retained_first:
                     self._stored(pending, error, record)
-                self._one_stored(pending, error)
+                if error is None:
+                    kept.when_counts(record.offset(), partial(self._one_stored, pending, None))
+                else:
+                    self._one_stored(pending, error)
 
             coming = kept.sent(size)
             bus.produce(topics.retained, 0, key, payload or None, headers, retained)

@@ -67,6 +67,8 @@ class Recovery:
     async def node(self) -> dict[tuple[str, int], int]:
         """Reads what is the gateway's; returns the positions from which to consume it."""
         node = self._node
+        if node.settings.gateway.cluster.enabled:
+            node.retained.share(node.settings.kafka.shards)
         ends = await node.bus.read(node.topics.retained, {0: 0}, self._fold_retained)
         node.retained.begin(ends[0])
         return {(node.topics.retained, 0): ends[0]} | await self._read_message_presence()

@@ -30,6 +30,7 @@ from gateway.shard.operations import Operations, Tasks
 from gateway.shard.presence import PresenceReporter
 from gateway.shard.publishes import InboundPosition
 from gateway.shard.publishing import Publisher
+from gateway.shard.retained_mender import RetainedMender
 from gateway.shard.route_start import RouteStart
 from gateway.shard.routes import ShardRoutes
 from gateway.shard.rules import ClientRules
@@ -135,6 +136,7 @@ class ShardHome:
         self.waiting = WaitingBundles(
             *(self.sessions, spool, self.deliverer, self.writer, self._operations, self._checkpointer.cover, node.clock)
         )
+        self._mender = RetainedMender(node, number)
         self._entitlement = Entitlement(self.sessions, self._subscriber, node.counts)
         self.acknowledged = self.deliverer.acknowledged
         """PUBACK of a session's packet id."""
@@ -184,6 +186,7 @@ class ShardHome:
         """What is due every second; whether records that wait may go on by now. Raises BusError."""
         self.routes.drop_unused(now)
         self.feeds.pause_unwanted()
+        self._mender.run(self.spool.epoch)
         if not self.state.order.waiting:  # it may be among them
             self._subscriber.forget_retained(now)
         self.shares.sweep()
