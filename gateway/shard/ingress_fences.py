@@ -14,6 +14,10 @@ from three places, and any of them may be the first to bring a fence:
   starts for the first time knows the fences of its elders, although no route of it existed then. Before the first fence
   of a site nothing has an epoch, and what has no epoch is never dropped.
 
+**What is not certain.** A catch-up reader starts at most 4,096 messages before the end of `ingress`. If the routers are
+further behind, a fence before that may have come by neither way. Then what an earlier owner sends after the reader has
+started goes to new subscriptions although it is void, and comes to them again from the present owner.
+
 **What is not asked again.** A message that was offered to sessions before a restart is offered again without a look at
 the fences: it counted when it was read.
 """

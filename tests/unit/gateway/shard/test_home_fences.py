@@ -6,8 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError
 
+from gateway.errors import BusError
 from gateway.memory_bus import MemoryRecord
+from gateway.shard.ingress_fences import write_ingress_fences
 from mqtt.codes import ReasonCode
 from schemas.cluster_topics import FENCES_TOPIC
 from schemas.envelope import Meta, ingress_headers
@@ -281,5 +284,29 @@ def test_a_malformed_fence_is_quarantined_and_relinquished(tmp_path: Path, value
         assert not harness.fatal
         harness.gateways[0].kill()
         await harness.take_over(0, harness.gateways[1])
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("name", ["ingress", "retained"])
+def test_fences_are_written_once_kafka_has_them(tmp_path: Path, name: str) -> None:
+    """Q8: nobody serves before; what Kafka refuses is an error."""
+
+    async def scenario() -> None:
+        harness = await Clustered(tmp_path, 2).start()
+        gateway, topic = harness.gateways[2], getattr(harness.topics, name)
+        gateway.bus.held_acks = {topic}
+        writing = asyncio.create_task(write_ingress_fences(gateway.node, {0: 7, 1: 8}))
+        await turn(1)
+        assert not writing.done()
+        gateway.bus.held_acks = set()
+        gateway.bus.release()
+        await writing
+        assert harness.fences() == 2 * (SHARDS + 1)
+        gateway.bus.refused = {topic: KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)}
+        with pytest.raises(BusError, match=f"cannot write a fence to partition 0 of {name}"):
+            await write_ingress_fences(gateway.node, {0: 9})
+        await turn()
+        assert not harness.fatal
 
     run(scenario())
