@@ -6,7 +6,7 @@ A record of `ingress` has the destination as key (UTF-8), the payload as value, 
 |---------|-------------------------------------------------------------------------------------------------|
 | `id`    | message id, a UUID in canonical text                                                            |
 | `src`   | client id of the sender                                                                         |
-| `meta`  | `version;qos;flags;expires;accepted;seq[;[session][;[bundle][;feed]]]`, see :class:`Meta`       |
+| `meta`  | `version;qos;flags;expires;accepted;seq[;[session][;[bundle][;[feed][;epoch]]]]`: :class:`Meta`  |
 | `props` | the MQTT 5 property section that travels with the message, as on the wire; a zero byte for none |
 
 A record of `egress` has the same key, value and headers, then
@@ -119,8 +119,10 @@ class Meta(NamedTuple):
     time when the source gateway took the message, by its clock, µs since the epoch; `seq` the sender's packet
     identifier of a QoS 2 message of a persistent session, None otherwise (G8); `session` the incarnation of that
     session, None otherwise and in records of earlier versions; `bundle` of what agents have carried, None otherwise
-    (M14); `feed` of copies that feed adapters have written, None otherwise (S3). Both stand here and not in headers of
-    their own, because routers take records with exactly these headers.
+    (M14); `feed` of copies that feed adapters have written, None otherwise (S3); `epoch` of the home that has written
+    the message, if it is at QoS 2 of a persistent session, a will, or retained, and gateways share the shards, None
+    otherwise (:mod:`gateway.cluster.fencing`). All three stand here and not in headers of their own, because routers
+    take records with exactly these headers.
     """
 
     qos: int
@@ -131,6 +133,7 @@ class Meta(NamedTuple):
     session: Incarnation | None = None
     bundle: BundleMark | None = None
     feed: FeedMark | None = None
+    epoch: int | None = None
 
     @property
     def retain(self) -> bool:
@@ -144,6 +147,8 @@ class Meta(NamedTuple):
             more = f"{more or ';'};{self.bundle}"
         if self.feed is not None:
             more = f"{more or ';'}{';' if self.bundle is None else ''};{self.feed}"
+        if self.epoch is not None:
+            more = f"{more}{';' * (4 - more.count(';'))}{self.epoch}"
         return f"{VERSION};{self.qos};{self.flags};{expires};{self.accepted};{seq}{more}".encode()
 
     @classmethod
@@ -156,9 +161,9 @@ class Meta(NamedTuple):
             qos, flags, expires, accepted, seq, *of = fields
             level = _QOS[qos]
             end, number = int(expires) if expires else None, int(seq) if seq else None
-            session, bundle, feed = _further(*of) if of else (None, None, None)
+            session, bundle, feed, epoch = _further(*of) if of else (None, None, None, None)
             return tuple.__new__(  # hot path
-                cls, (level, flags.decode(), end, int(accepted), number, session, bundle, feed)
+                cls, (level, flags.decode(), end, int(accepted), number, session, bundle, feed, epoch)
             )
         except KeyError as error:
             raise RecordError(f"header meta {raw!r} is malformed: its QoS is {qos!r}, not 0, 1 or 2") from error
@@ -167,14 +172,15 @@ class Meta(NamedTuple):
 
 
 def _further(
-    session: bytes, bundle: bytes | None = None, feed: bytes | None = None
-) -> tuple[Incarnation | None, BundleMark | None, FeedMark | None]:
+    session: bytes, bundle: bytes | None = None, feed: bytes | None = None, epoch: bytes | None = None
+) -> tuple[Incarnation | None, BundleMark | None, FeedMark | None, int | None]:
     of = None
     if session or bundle is None:
-        epoch, number = session.split(b".")
-        of = Incarnation(int(epoch), int(number))
+        born, number = session.split(b".")
+        of = Incarnation(int(born), int(number))
     mark = _bundle(bundle) if bundle or (bundle is not None and feed is None) else None
-    return of, mark, None if feed is None else FeedMark.decode(feed)
+    copy = FeedMark.decode(feed) if feed or (feed is not None and epoch is None) else None
+    return of, mark, copy, None if epoch is None else _natural(epoch)
 
 
 def _bundle(raw: bytes) -> BundleMark:

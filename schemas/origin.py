@@ -4,10 +4,14 @@ from typing import Literal
 
 Origin = Literal["client", "http", "will", "platform"]
 """An MQTT client by PUBLISH; a program by HTTP POST; a gateway on behalf of a client that was lost (its will); or the
-platform itself, which reports on `$presence/…` which clients connect and disconnect."""
+platform itself, which reports on `$presence/…` which clients connect and disconnect, and writes fences to `$cluster/…`.
+"""
 
 PRESENCE_ROOT = "$presence"
-"""The first level of the platform's own topics, and the sender of their messages. Nobody else may publish there."""
+CLUSTER_ROOT = "$cluster"
+"""The first levels of the platform's own topics, and the senders of their messages. Nobody else may publish there."""
+
+_OWN = (f"{PRESENCE_ROOT}/", f"{CLUSTER_ROOT}/")
 
 WILL_FLAG = "w"
 HTTP_FLAG = "h"
@@ -16,6 +20,6 @@ HTTP_FLAG = "h"
 
 def origin_of(topic: str, flags: str) -> Origin:
     """Who sent a message to `topic` with these `flags`; :func:`pipelines.origin.origin_of` is the same for Spark."""
-    if topic.startswith(f"{PRESENCE_ROOT}/"):
+    if topic.startswith(_OWN):
         return "platform"
     return "will" if WILL_FLAG in flags else "http" if HTTP_FLAG in flags else "client"

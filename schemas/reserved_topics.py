@@ -1,5 +1,7 @@
-"""Topics to which only the platform publishes: `$SYS/…` and `$feeds/…` of each gateway, `$presence/…`, `feeds/…`."""
+"""Topics to which only the platform publishes: `$SYS/…` and `$feeds/…` of each gateway, `$presence/…`,
+`$cluster/…`, `feeds/…`."""
 
+from schemas.cluster_topics import is_cluster
 from schemas.feed_api import FEEDS_ROOT
 from schemas.feed_topics import is_feed
 from schemas.presence_topics import is_presence
@@ -22,5 +24,5 @@ def is_local(topic: str) -> bool:
 
 def is_reserved(topic: str) -> bool:
     """Whether only the platform publishes there: to `$SYS` and `$feeds` the gateway itself, to `$presence` the
-    ledger, to `feeds` feed adapters."""
-    return is_local(topic) or is_presence(topic) or is_feed(topic)
+    ledger, to `$cluster` gateways that share shards, to `feeds` feed adapters."""
+    return is_local(topic) or is_presence(topic) or is_cluster(topic) or is_feed(topic)

@@ -23,6 +23,7 @@ is unmended; a standby keeps the same set, so it can mend as soon as it is the o
 topics is the time that there is for it.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -117,12 +118,21 @@ class SenderFences:
 
     def read_fence(self, partition: int, offset: int, epochs: Iterable[tuple[int, int]]) -> None:
         """A fence message at `offset`: (shard, epoch) of each shard that it names. One that is not higher than an
-        earlier one has no effect."""
+        earlier one has no effect. They may be read in any order, and more than once: a reader has two ways."""
         of_partition = self._seen.setdefault(partition, {})
         for shard, epoch in epochs:
             fences = of_partition.setdefault(shard, [])
-            if not fences or (epoch > fences[-1].epoch and offset > fences[-1].offset):
-                fences.append(Fence(offset, epoch))
+            at = bisect_left(fences, (offset,))
+            if at and fences[at - 1].epoch >= epoch:
+                continue
+            end = at
+            while end < len(fences) and fences[end].epoch <= epoch:
+                end += 1
+            fences[at:end] = [Fence(offset, epoch)]
+
+    def forget(self, positions: Mapping[int, int]) -> None:
+        """No message before these positions, by partition, will be asked about."""
+        self._seen = self.seen(positions)
 
     def epoch_at(self, partition: int, offset: int, shard: int) -> int:
         """The highest fence of a sender's shard before `offset`, 0 for none."""

@@ -118,6 +118,10 @@ _PLAIN = {
         "waystation_feed_refused", "Copies of redundant feeds' messages dropped because of a limit in gateway.feeds"
     ),
     "copies_dropped": _Plain("waystation_instruction_copies_dropped", "Second and further copies of instructions"),
+    "fenced": _Plain(
+        "waystation_messages_fenced",
+        "Messages that were dropped because an earlier owner of their sender's shard had sent them too late",
+    ),
     "held_back_full": _Plain(
         "waystation_held_back_full",
         "How often so many direct deliveries waited for routers that the rest was left on Kafka",

@@ -131,7 +131,8 @@ class Checkpointer:
     async def _run(self, now: float) -> None:
         shard, spool = self._shard, self._spool
         await self._sweep_expired(now)
-        inbound = None if self._wills.is_settling else msgspec.msgpack.encode(self._inbound.position())
+        inbound = None if self._wills.is_settling else self._inbound.position()
+        shard.inbound_from = shard.inbound_from if inbound is None else inbound
         self._unsettled.intersection_update([s for s in self._unsettled if s.is_unsettled and not s.ended])
         sessions = list(self._unsettled)
         settle = self._deliverer.overflow.settle
@@ -158,7 +159,7 @@ class Checkpointer:
         taken = spool.take()
         await asyncio.gather(self._node.reporter.flush(), self._feeds.flush(), *map(self._write_windows, dirty))
         if inbound is not None:
-            positions[INBOUND] = inbound
+            positions[INBOUND] = msgspec.msgpack.encode(inbound)
         await spool.commit(taken, positions)
         shard.assignment_numbers.reserved(limit)
         shard.bundles.committed()

@@ -10,6 +10,7 @@ from gateway.record import Record
 from gateway.shard.catch_up_reader import IngressCatchUpReader
 from gateway.shard.feed_records import is_marked
 from gateway.shard.feed_writer import FeedWriter
+from gateway.shard.ingress_fences import IngressFences
 from gateway.shard.ingress_record import IngressRecord
 from gateway.shard.messages import PendingMessage, message_of
 from gateway.shard.node import Node
@@ -19,6 +20,7 @@ from gateway.shard.routes import ShardRoutes
 from gateway.shard.shard import Shard
 from gateway.shard.subscription import SessionSubscription, divide
 from gateway.shard.work import RECORD, Steps
+from schemas.cluster_topics import FENCES_TOPIC
 from schemas.envelope import INGRESS_HEADERS
 from schemas.errors import RecordError
 from schemas.feed_topics import is_feed
@@ -42,6 +44,7 @@ class DirectDeliveries:
         offering: Offering,
         reader: IngressCatchUpReader,
         feeds: FeedWriter,
+        fences: IngressFences | None = None,
     ) -> None:
         self._node = node
         self._shards = node.settings.kafka.shards
@@ -52,6 +55,7 @@ class DirectDeliveries:
         self._offering = offering
         self._reader = reader
         self._feeds = feeds
+        self._fences = fences
         limits, partitions = node.settings.gateway.limits, node.settings.kafka.ingress_partitions
         self._most = max(1, limits.held_back_messages // partitions)
         self._most_bytes = limits.held_back_bytes // partitions
@@ -91,6 +95,10 @@ class DirectDeliveries:
         record, topic = read.record, read.topic
         if topic is None:
             return True  # no subscription can match it
+        if self._fences is not None and topic == FENCES_TOPIC:
+            self._fences.read(record, (record.partition(), record.offset()))
+            self._expect(topic, read, ())
+            return True
         if is_feed(topic) and is_marked(record):
             yield from self._merge(topic, read)
             return True
@@ -144,6 +152,8 @@ class DirectDeliveries:
             message = message_of(topic, record.value() or b"", record.headers() or [], place)
         except RecordError:
             return  # the ledger quarantines what cannot be parsed on `ingress`
+        if self._fences is not None and self._fences.drops(message):
+            return
         if message.bundle is not None and not self._offering.takes_bundle(message):
             return
         yield from self._offering.offer(PendingMessage(message, self._shard.number, -1, self._node.clock(), []), direct)

@@ -7,6 +7,7 @@ from gateway.shard.delivery import Deliverer
 from gateway.shard.direct_deliveries import DirectDeliveries
 from gateway.shard.egress_flow import EgressFlow
 from gateway.shard.feed_consumer import FeedConsumer
+from gateway.shard.ingress_fences import IngressFences
 from gateway.shard.ingress_record import IngressRecord
 from gateway.shard.messages import Delivery, Message, PendingMessage, message_of
 from gateway.shard.node import Node
@@ -19,6 +20,7 @@ from gateway.shard.subscription import SessionSubscription, get_by_instruction
 from gateway.shard.trie import Search
 from gateway.shard.window import Copy
 from gateway.shard.work import RECIPIENT, RECORD, Steps
+from schemas.cluster_topics import FENCES_TOPIC
 from schemas.envelope import EVERYONE, ROUTED, Instruction
 from schemas.errors import RecordError
 from schemas.feed_topics import FEEDS_PREFIX
@@ -31,7 +33,8 @@ LARGE = 200
 class EgressConsumer:
     """Applies to one shard its records of `egress`, and passes on those of `ingress`: what concerns one partition of
     `ingress` in the order there (:mod:`gateway.shard.delivery_order`). Work in steps: see
-    :mod:`gateway.shard.record_batches`. `receive` takes what other homes say about share groups.
+    :mod:`gateway.shard.record_batches`. `receive` takes what other homes say about share groups. `fences` are those on
+    `ingress`, where gateways share the shards.
     """
 
     def __init__(
@@ -45,6 +48,7 @@ class EgressConsumer:
         flow: EgressFlow,
         feeds: FeedConsumer,
         receive: Callable[[ShareMessage], None],
+        fences: IngressFences | None = None,
     ) -> None:
         self._node = node
         self._shard = shard
@@ -56,6 +60,7 @@ class EgressConsumer:
         self._flow = flow
         self._feeds = feeds
         self._receive = receive
+        self._fences = fences
 
     def apply(self, record: Record) -> Steps[None] | None:
         """Applies an instruction, or parks it if it must wait; returns the remaining work."""
@@ -150,6 +155,9 @@ class EgressConsumer:
         if message.bundle is not None and not is_reread and not self._offering.takes_bundle(message):
             self._deliverer.offered(pending)  # to nobody: its instruction is relinquished
             return None
+        if self._fences is not None and not is_reread and self._is_for_nobody(record, message, self._fences):
+            self._deliverer.offered(pending)
+            return None
         if topic.startswith(INBOX_MARK):
             self._offer_inbox(pending)
             return None
@@ -159,6 +167,14 @@ class EgressConsumer:
         self._node.work.spent += len(found) * RECIPIENT
         self._offering.offer_at_once(pending, get_by_instruction(pending, found) if found else ())
         return None
+
+    @staticmethod
+    def _is_for_nobody(record: Record, message: Message, fences: IngressFences) -> bool:
+        """Whether a message is a fence, which is taken, or void behind one."""
+        if message.topic == FENCES_TOPIC:
+            fences.read(record, (message.partition, message.offset))
+            return True
+        return message.epoch is not None and fences.drops(message)
 
     def _is_share_message(self, record: Record) -> bool:
         """Takes what another home says about share groups; not what was there before this home has started. Only a

@@ -15,6 +15,7 @@ from gateway.shard.arrivals import Arrival, Kicked
 from gateway.shard.changelog import Changelog
 from gateway.shard.egress_consumer import EgressConsumer
 from gateway.shard.fences import write_fences
+from gateway.shard.ingress_fences import write_ingress_fences
 from gateway.shard.ingress_reader import IngressReader
 from gateway.shard.link import Link
 from gateway.shard.node import Node
@@ -112,7 +113,10 @@ class Home:
         started: list[int] = []
         claimant = Claimant(self._node.settings.gateway.name, self._node.numbers.boot)
         try:
-            await write_fences(self._node.bus, self._node.topics, {n: e for n, e in epochs.items() if e}, claimant)
+            fenced = {number: epoch for number, epoch in epochs.items() if epoch}
+            await write_fences(self._node.bus, self._node.topics, fenced, claimant)
+            if fenced:
+                await write_ingress_fences(self._node, fenced)
             start = await Recovery(self._node, homes, warm=warm).shards()
             started = [number for number in homes if is_owned(number, epochs[number])]
         finally:

@@ -22,7 +22,7 @@ class Message(msgspec.Struct, gc=False, omit_defaults=True):
     epoch; (`partition`, `offset`) is its place on `ingress` and identifies it. `flags` are the letters of its envelope.
 
     Of a retained message `partition` is -1 and `offset` that on `retained`; `offered_us` tells one sending of it on
-    SUBSCRIBE from the next: when it was offered, µs since the epoch, 0 for other messages. `bundle`: see
+    SUBSCRIBE from the next: when it was offered, µs since the epoch, 0 for other messages. `bundle` and `epoch`: see
     :class:`schemas.envelope.Meta`."""
 
     id: str
@@ -39,6 +39,7 @@ class Message(msgspec.Struct, gc=False, omit_defaults=True):
     flags: str = ""
     offered_us: int = 0
     bundle: BundleMark | None = None
+    epoch: int | None = None
 
 
 class Release(NamedTuple):
@@ -189,5 +190,17 @@ def message_of(topic: str, payload: bytes, headers: list[tuple[str, bytes]], pla
         raise RecordError(f"the envelope is malformed: {error}") from error
     qos, flags, expires = meta.qos, meta.flags, meta.expires
     return Message(
-        message_id, source, topic, payload, qos, meta.retain, expires, properties, *place, flags, 0, meta.bundle
+        message_id,
+        source,
+        topic,
+        payload,
+        qos,
+        meta.retain,
+        expires,
+        properties,
+        *place,
+        flags,
+        0,
+        meta.bundle,
+        meta.epoch,
     )

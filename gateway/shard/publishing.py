@@ -63,7 +63,8 @@ class Publisher:
 
     A will has neither session nor link. `flags` are in the envelope of all messages published here. Where the client
     does not hear refusals (:class:`gateway.shard.home.Arrival`), a message to a reserved topic is dropped and
-    acknowledged [MQTT-3.3.5-2 of 3.1.1]: else the client would connect and send it again for ever.
+    acknowledged [MQTT-3.3.5-2 of 3.1.1]: else the client would connect and send it again for ever. `epoch` is that of
+    the shard's home, 0 without one (:class:`schemas.envelope.Meta`).
     """
 
     def __init__(
@@ -78,9 +79,11 @@ class Publisher:
         flags: str = "",
         hears_refusals: bool = True,
         promises: Promises | None = None,
+        epoch: int = 0,
     ) -> None:
         self._promises = promises
         self._flags = flags
+        self._epoch = epoch or None
         self._node = node
         self._inbound = inbound
         self._unsettled = unsettled
@@ -132,7 +135,7 @@ class Publisher:
                 qos,
                 2 if retained else 1,
                 size=len(packet.payload),
-                retained_first=retained and message_id != "",
+                retained_first=retained and (message_id != "" or (qos == 2 and self._epoch is not None)),
             ),
             packet.topic,
             packet.payload,
@@ -150,7 +153,7 @@ class Publisher:
         expires = None if will.expiry_s is None else int((now + will.expiry_s) * 1000)
         retained = will.retain and not will.topic.startswith(INBOX_MARK)
         flags = WILL_FLAG + will.flags + (RETAIN_FLAG if retained else "")
-        meta = Meta(will.qos, flags, expires, int(now * 1e6), None)
+        meta = Meta(will.qos, flags, expires, int(now * 1e6), None, epoch=self._epoch)
         headers = ingress_headers(will_id(self._client, will), self._client, meta, will.properties)
         pending = _Pending(0, 0, 1 + retained, size=len(will.payload), retained_first=retained, then=then)
         self._send(pending, will.topic, will.payload, headers)
@@ -175,7 +178,10 @@ class Publisher:
                     bus.produce(topics.ingress, self._partition, key, payload, headers, partial(self._stored, pending))
                 elif pending.retained_first:
                     self._stored(pending, error, record)
-                self._one_stored(pending, error)
+                if error is None:
+                    kept.when_counts(record.offset(), partial(self._one_stored, pending, None))
+                else:
+                    self._one_stored(pending, error)
 
             coming = kept.sent(size)
             bus.produce(topics.retained, 0, key, payload or None, headers, retained)
@@ -190,7 +196,8 @@ class Publisher:
         seq, of = None, None
         if packet.qos == 2 and session is not None and session.persistent:
             seq, of = packet.packet_id, session.incarnation
-        meta = Meta(packet.qos, flags, expires, int(now * 1e6), seq, of, bundle)
+        epoch = self._epoch if seq is not None or RETAIN_FLAG in flags else None
+        meta = Meta(packet.qos, flags, expires, int(now * 1e6), seq, of, bundle, None, epoch)
         return ingress_headers(message_id, self._client, meta, properties)
 
     def _stored(self, pending: _Pending, error: Any, record: Record) -> None:

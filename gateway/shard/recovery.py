@@ -15,6 +15,7 @@ from gateway.record import Record
 from gateway.shard.changelog import catch_up
 from gateway.shard.checkpoint import ASSIGNMENTS, BOOT, CATCH_UP, FEEDS, INBOUND, SHARD, CatchUpPosition
 from gateway.shard.earlier_spool import read_earlier, retire
+from gateway.shard.ingress_fences import FENCES_KEY, counts, note_fences, use_fences
 from gateway.shard.node import Node
 from gateway.shard.publishing import will_id
 from gateway.shard.quarantine import quarantine
@@ -58,6 +59,8 @@ class Recovery:
     async def node(self) -> dict[tuple[str, int], int]:
         """Reads what is the gateway's; returns the positions from which to consume it."""
         node = self._node
+        if node.settings.gateway.cluster.enabled:
+            node.retained.share(node.settings.kafka.shards)
         ends = await node.bus.read(node.topics.retained, {0: 0}, self._fold_retained)
         node.retained.begin(ends[0])
         return {(node.topics.retained, 0): ends[0]} | await self._read_message_presence()
@@ -84,10 +87,10 @@ class Recovery:
             home.state.bundles.restore(await home.spool.bundles())
             now_ms = asyncio.get_running_loop().time() * 1000
             home.state.feeds.restore(await home.spool.sources(), self._positions[home.number].get(FEEDS), now_ms)
-        await self._read_inbound()
+        ends = await self._read_inbound()
         for number, home in homes.items():
             home.unsettled.update(s for s in home.sessions.values() if s.is_unsettled)
-            await self._resume_catch_up(home, self._positions[number].get(CATCH_UP))
+            await self._resume_catch_up(home, self._positions[number].get(CATCH_UP), ends)
         return start
 
     async def _start_spools(self, sessions: SessionRecovery) -> None:
@@ -177,27 +180,34 @@ class Recovery:
     def _home_of(self, client: str) -> ShardHome | None:
         return self._homes.get(shard_of(client, self._node.settings.kafka.shards))
 
-    async def _read_inbound(self) -> None:
+    async def _read_inbound(self) -> dict[int, int]:
         """QoS 2 messages, and wills, on `ingress` that the session log does not know of yet (G8, G9), and keyed ones
-        that the spool does not know; of each shard behind its own position."""
+        that the spool does not know; of each shard behind its own position. And the fences there: what is void behind
+        one is dropped by all homes, so it is not published yet. Returns the ends."""
         partitions = range(self._node.settings.kafka.ingress_partitions)
         for number, home in self._homes.items():
             raw = self._positions[number].get(INBOUND)
-            home.inbound.restore(msgspec.msgpack.decode(raw, type=dict[int, int]) if raw else {})
-        known = {number: home.inbound.position() for number, home in self._homes.items()}
+            home.state.inbound_from = msgspec.msgpack.decode(raw, type=dict[int, int]) if raw else {}
+            home.inbound.restore(home.state.inbound_from)
+        known = {number: home.state.inbound_from for number, home in self._homes.items()}
         wills = {
             will_id(session.client, session.will).encode(): session
             for home in self._homes.values()
             for session in home.sessions.values()
             if session.will is not None
         }
+        states = [home.state for home in self._homes.values()]
         start = {p: min(position.get(p, 0) for position in known.values()) for p in partitions}
 
         def fold(record: Record) -> None:
             self.read["ingress"] += 1
             headers = record.headers() or []
-            bereft = wills.pop(headers[0][1], None) if headers else None
-            if bereft is not None:
+            if record.key() == FENCES_KEY:
+                note_fences(record, self._node.settings.kafka.shards, states)
+                return
+            bereft = wills.get(headers[0][1]) if headers else None
+            if bereft is not None and counts(record, self._homes[bereft.shard].state):
+                del wills[headers[0][1]]
                 bereft.will = None
                 self._homes[bereft.shard].published_wills.append(bereft)
                 return
@@ -216,6 +226,8 @@ class Recovery:
             session = home.sessions.get(client) if meta.seq is not None else None
             if session is None or meta.seq is None or not _is_of(meta, session):
                 return
+            if not counts(record, home.state):
+                return
             session.inbound.found(meta.seq, offset)
 
         ends = await self._node.bus.read(self._node.topics.ingress, start, fold)
@@ -223,9 +235,11 @@ class Recovery:
             home.inbound.restore(ends)
         for partition, end in ends.items():
             self._node.publishes.stored(partition, end)
+        return ends
 
-    async def _resume_catch_up(self, home: ShardHome, raw: bytes | None) -> None:
-        """Reads on for subscriptions whose routes were not in effect at the last checkpoint."""
+    async def _resume_catch_up(self, home: ShardHome, raw: bytes | None, read_to: Mapping[int, int]) -> None:
+        """Reads on for subscriptions, and fences, whose routes were not in effect at the last checkpoint. Fences before
+        `read_to` are known."""
         saved = msgspec.msgpack.decode(raw, type=CatchUpPosition) if raw else CatchUpPosition(None, 0)
         catch_up = home.catch_up
         catch_up.restore(saved.done_ms)
@@ -235,17 +249,19 @@ class Recovery:
             for s in session.subscriptions.values()
             if s.record.effective_ms > saved.done_ms
         ]
-        if saved.reading is None and not waiting:
+        fences_ms = await use_fences(self._node, home.routes, catch_up)
+        if saved.reading is None and not waiting and not fences_ms:
             return
         partitions = range(self._node.settings.kafka.ingress_partitions)
         ends = await self._node.bus.end_offsets(self._node.topics.ingress, len(partitions))
         catch_up.reread(ends)
         catch_up.hold_until(max((r.effective_ms for r in waiting), default=0))
+        catch_up.hold_until(fences_ms)
         if saved.reading is not None:
             await catch_up.resume(saved.reading, saved.begun or saved.reading)
             return
         lowest = {p: min((r.ingress_from.get(p, ends[p]) for r in waiting), default=ends[p]) for p in partitions}
-        await catch_up.begin(lowest)
+        await catch_up.begin({p: min(at, read_to[p]) for p, at in lowest.items()} if fences_ms else lowest)
 
 
 def _is_of(meta: Meta, session: Session) -> bool:

@@ -3,18 +3,22 @@
 import asyncio
 import heapq
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 
 import structlog
 
 from gateway.record import Record
 from gateway.shard.messages import Message, message_of
+from gateway.shard.retained_fences import RetainedFences, is_mend
 from gateway.shard.trie import SubscriptionTrie
+from schemas.cluster_topics import FENCES_TOPIC
 from schemas.envelope import INGRESS_HEADERS, BundleMark, Meta
 from schemas.errors import RecordError
 
 _AT_ONCE = 1_000
 """How many nodes of filters, or messages found, are looked at before everybody else has a turn."""
+
+_FENCES = f"{FENCES_TOPIC}/"
 
 log = structlog.get_logger(__name__)
 
@@ -24,6 +28,8 @@ class RetainedMessages:
 
     A message that came in a bundle is taken only if it is the newest of its source: an old copy may come late (M14). So
     many sources are remembered as messages are allowed.
+
+    `fences` are those of the topic where gateways share the shards (:meth:`share`), None without.
     """
 
     def __init__(self, limit: int, limit_bytes: int) -> None:
@@ -40,6 +46,8 @@ class RetainedMessages:
         self._folded_to = 0
         self._waiting: list[asyncio.Future[None]] = []
         self._awaited: list[tuple[int, asyncio.Future[None]]] = []  # until the topic is folded that far
+        self.fences: RetainedFences | None = None
+        self._to_count: dict[int, Callable[[], None]] = {}
 
     def __len__(self) -> int:
         return len(self._by_topic)
@@ -88,6 +96,18 @@ class RetainedMessages:
         else:
             self._to_fold.append((offset, number))
 
+    def share(self, shards: int) -> None:
+        """Gateways share the shards, so there are fences. Call it before anything is folded."""
+        self.fences = RetainedFences(shards)
+
+    def when_counts(self, offset: int, then: Callable[[], None]) -> None:
+        """Calls `then` once a record that this gateway has written is known to count, at once where that is certain;
+        never if it is void."""
+        if self.fences is not None and offset >= self._folded_to:
+            self._to_count[offset] = then
+        elif self.fences is None or not self.fences.is_void(offset):
+            then()
+
     def refused(self, number: int) -> None:
         """Kafka does not take a record of this gateway."""
         self._arrived(number)
@@ -124,6 +144,9 @@ class RetainedMessages:
             self._arrived(self._to_fold.popleft()[1])
         if self._awaited:
             self._notify()
+        then = self._to_count.pop(record.offset(), None) if self._to_count else None
+        if then is not None and self.fences is not None and not self.fences.is_void(record.offset()):
+            then()
 
     def _notify(self) -> None:
         awaited, self._awaited = self._awaited, []
@@ -135,8 +158,22 @@ class RetainedMessages:
 
     def _fold(self, record: Record) -> None:
         topic, payload = (record.key() or b"").decode(errors="replace"), record.value()
+        if topic.startswith(_FENCES):
+            if self.fences is not None:
+                self.fences.read_fence(record)
+            return
+        if self.fences is not None:
+            kept = self._by_topic.get(topic)
+            if not self.fences.counts(topic, record, None if kept is None else kept.offset):
+                return
+            if is_mend(record):  # of what counts here: no more, and no less
+                self._keep(topic, payload, record)
+                return
         if self._is_late(topic, record):
             return
+        self._keep(topic, payload, record)
+
+    def _keep(self, topic: str, payload: bytes | None, record: Record) -> None:
         if not payload:
             self._replace(topic, None)
             return

@@ -6,6 +6,7 @@ from itertools import chain
 
 import msgspec
 
+from gateway.cluster.fencing import Fence, SenderFences
 from gateway.shard.delivery_order import DeliveryOrder
 from gateway.shard.finished_clients import FinishedClients
 from gateway.shard.merged_feeds import MergedFeeds
@@ -15,6 +16,7 @@ from gateway.shard.session import Session
 from gateway.shard.subscription import SessionSubscription
 from gateway.shard.taken_bundles import BundleLimits, TakenBundles
 from gateway.shard.trie import SubscriptionTrie
+from gateway.shard.window import WINDOW_SIZE
 
 _SPOOLED_PLACES = 100_000
 
@@ -24,7 +26,8 @@ class ShardPosition(msgspec.Struct):
     `unfinished` ones count, of which `copies` are further instructions for the same messages (earlier versions also
     said which clients are finished, by offset). Some behind `position` may be applied too: they are in `windows`, and
     in `unfinished` if they are. `windows`, `expected` and `left` (partition, offset, clients): see
-    :class:`DeliveryOrder`."""
+    :class:`DeliveryOrder`. `fences`, by partition of `ingress` and shard, are there only where gateways share the
+    shards: see :mod:`gateway.shard.ingress_fences`."""
 
     restart: int
     position: int
@@ -33,6 +36,7 @@ class ShardPosition(msgspec.Struct):
     copies: list[int] = []
     expected: dict[int, int] = {}
     left: list[tuple[int, int, Sequence[str]]] = []
+    fences: dict[int, dict[int, list[Fence]]] | msgspec.UnsetType = msgspec.UNSET
 
 
 class Shard:
@@ -44,6 +48,9 @@ class Shard:
     `recovered_to` is up to where all others were applied. `reread_to` is where `egress` ended when the home started, so
     that no earlier life of the home has seen more; `spooled` finds recent messages in the spool by their place on
     `ingress`.
+
+    `fences` are those on `ingress` that the shard has read. `inbound_from` is, by partition, from where on a restart
+    looks for publishes of the shard's clients on `ingress`, as of the last checkpoint.
     """
 
     def __init__(
@@ -56,6 +63,8 @@ class Shard:
         self.feeds = feeds or MergedFeeds()
         self.bundles = TakenBundles(bundles)
         self.order = DeliveryOrder()
+        self.fences = SenderFences()
+        self.inbound_from: dict[int, int] = {}
         self.sessions: dict[str, Session] = {}
         self.trie: SubscriptionTrie[SessionSubscription] = SubscriptionTrie()
         self.live: dict[int, PendingMessage] = {}
@@ -143,7 +152,19 @@ class Shard:
         left += [(h.message.partition, h.message.offset, h.left) for h in self.live.values() if h.left]
         windows, expected = self.order.copies.save(), self.order.save_expected()
         position = ShardPosition(self.restart, self.applied_to, windows, unfinished, sorted(copies), expected, left)
+        self.fences.forget(self._fences_from())
+        if fences := self.fences.seen({}):
+            position.fences = fences
         return msgspec.msgpack.encode(position)
+
+    def _fences_from(self) -> dict[int, int]:
+        """By partition of `ingress`, from where on messages may still be asked about: those that a restart finds as
+        publishes, that the reader has not passed, and whose instruction is not certain to be a copy."""
+        passed_to, from_ = self.order.passed_to or {}, dict[int, int]()
+        for partition, inbound in self.inbound_from.items():
+            instructed = self.order.copies.top(partition) + 1 - WINDOW_SIZE
+            from_[partition] = max(0, min(inbound, instructed, passed_to.get(partition, inbound)))
+        return from_
 
     def restore(self, raw: bytes, finished: Mapping[int, list[str]], parts: Mapping[int, int]) -> int:
         """Takes up a snapshot, and who is finished with unfinished messages; returns the offset to read from."""
@@ -155,6 +176,8 @@ class Shard:
         self.unfinished = dict.fromkeys(sorted(saved.unfinished))
         self.finished.restore(finished, parts, lambda at: at in self.unfinished or at >= saved.position)
         self.copies = set(saved.copies)
+        if not isinstance(saved.fences, msgspec.UnsetType):
+            self.fences = SenderFences(saved.fences)
         reread_to = max(saved.position, max(saved.unfinished, default=-1) + 1)
         self.order.restore(saved.windows, saved.expected, saved.left, reread_to)
         return saved.restart

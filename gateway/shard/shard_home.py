@@ -31,6 +31,7 @@ from gateway.shard.presence import PresenceReporter
 from gateway.shard.promises import Promises
 from gateway.shard.publishes import InboundPosition
 from gateway.shard.publishing import Publisher
+from gateway.shard.retained_mender import RetainedMender
 from gateway.shard.route_start import RouteStart
 from gateway.shard.routes import ShardRoutes
 from gateway.shard.rules import ClientRules
@@ -140,20 +141,12 @@ class ShardHome:
         self._subscriber = Subscriber(
             node, self.state, routes, self.deliverer, self.writer, self.shares.requests, self._checkpointer.cover
         )
-        self._ends = SessionEnds(
-            node,
-            self.sessions,
-            self.timers,
-            self._wills,
-            self._subscriber,
-            self.deliverer,
-            self.writer,
-            self.promises,
-            presence,
-        )
+        ended = self._wills, self._subscriber, self.deliverer
+        self._ends = SessionEnds(node, self.sessions, self.timers, *ended, self.writer, self.promises, presence)
         self.waiting = WaitingBundles(
             *(self.sessions, spool, self.deliverer, self.writer, self._operations, self._checkpointer.cover, node.clock)
         )
+        self._mender = RetainedMender(node, number)
         self._entitlement = Entitlement(self.sessions, self._subscriber, node.counts)
         self.acknowledged = self.deliverer.acknowledged
         """PUBACK of a session's packet id."""
@@ -226,6 +219,7 @@ class ShardHome:
         """What is due every second; whether records that wait may go on by now. Raises BusError."""
         self.routes.drop_unused(now)
         self.feeds.pause_unwanted()
+        self._mender.run(self.spool.epoch)
         if not self.state.order.waiting:  # it may be among them
             self._subscriber.forget_retained(now)
         self.shares.sweep()
@@ -258,6 +252,7 @@ class ShardHome:
             arrival.rules,
             hears_refusals=arrival.hears_refusals,
             promises=self.promises,
+            epoch=self.spool.epoch,
         )
         return Attached(self, session, present, publisher)
 
@@ -274,10 +269,11 @@ class ShardHome:
 
     def publisher(self, client: str, link: Link, rules: ClientRules) -> Publisher:
         """Publishes at QoS 0 and 1 what a client without a session posts over HTTP; `link` is answered."""
-        return Publisher(self._node, self.inbound, self.unsettled, client, None, link, rules, flags=HTTP_FLAG)
+        of = self._node, self.inbound, self.unsettled, client, None, link, rules
+        return Publisher(*of, flags=HTTP_FLAG, epoch=self.spool.epoch)
 
     def _will_publisher(self, client: str) -> Publisher:
-        return Publisher(self._node, self.inbound, self.unsettled, client, None, None)
+        return Publisher(self._node, self.inbound, self.unsettled, client, None, None, epoch=self.spool.epoch)
 
     def release(self, session: Session, link: Link, packet_id: int) -> None:
         """PUBREL: the client may use the packet id again once that is durable (G8)."""

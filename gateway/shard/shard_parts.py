@@ -11,6 +11,7 @@ from gateway.shard.egress_consumer import EgressConsumer
 from gateway.shard.egress_flow import EgressFlow
 from gateway.shard.feed_consumer import FeedConsumer
 from gateway.shard.feed_writer import FeedWriter
+from gateway.shard.ingress_fences import IngressFences
 from gateway.shard.merged_feeds import MergedFeeds
 from gateway.shard.node import Node
 from gateway.shard.offering import Offering
@@ -54,7 +55,8 @@ def egress_consumer(
 ) -> EgressConsumer:
     """What applies a shard's records of `egress` and `ingress`."""
     offering = Offering(shard, deliverer, node)
-    direct = DirectDeliveries(node, shard, routes, spool.outage, offering, reader, feeds)
+    fences = IngressFences(node, shard) if node.settings.gateway.cluster.enabled else None
+    direct = DirectDeliveries(node, shard, routes, spool.outage, offering, reader, feeds, fences)
     merged = FeedConsumer(node, shard, spool, deliverer, offering, feeds)
     flow = EgressFlow(node, shard, spool.outage, spawn)
-    return EgressConsumer(node, shard, spool, deliverer, direct, offering, flow, merged, receive)
+    return EgressConsumer(node, shard, spool, deliverer, direct, offering, flow, merged, receive, fences)

@@ -21,6 +21,7 @@ from gateway.shard.system_topics import send_system
 from mqtt.codes import ReasonCode
 from mqtt.packets import Subscribe, Subscription
 from mqtt.topics import split_shared
+from schemas.cluster_topics import is_cluster
 from schemas.identity import INBOX_MARK, inbox_of
 from schemas.reserved_topics import is_local
 from schemas.session_log import SubscriptionRecord
@@ -157,6 +158,8 @@ class Subscriber:
         limits = self._node.settings.gateway.limits
         shared = split_shared(wanted.filter)
         if shared is not None and (shared[1].startswith(INBOX_MARK) or is_local(shared[1])):
+            return ReasonCode.NOT_AUTHORIZED
+        if is_cluster(wanted.filter if shared is None else shared[1]):
             return ReasonCode.NOT_AUTHORIZED
         if wanted.filter.startswith(INBOX_MARK) and wanted.filter != inbox_of(session.client):
             return ReasonCode.NOT_AUTHORIZED

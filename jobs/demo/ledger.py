@@ -19,7 +19,7 @@ SELECT count(*),
 FROM mine
 """
 """Only messages published by clients: the platform's own messages report who connects and disconnects."""
-REPORTS = "SELECT count(*) FROM messages WHERE origin = 'platform'"
+REPORTS = "SELECT count(*) FROM messages WHERE destination LIKE '$presence/%'"
 """Messages that report who connects and disconnects."""
 FIND = "SELECT id FROM messages WHERE destination = ? AND decode(payload) LIKE ? LIMIT 1"
 LATE_TABLES = ("routes_history", "presence_history", "presence")

@@ -2,8 +2,8 @@
 -- except where a block says otherwise. `slot` counts time steps from the start of the plots: $1 is that start and $2 the
 -- step, µs. In rankings $1 is the number of rows.
 --
--- The platform's own messages, about clients that connect and disconnect, are left out, with the rows about them in the
--- other tables.
+-- The platform's own messages, about clients that connect and disconnect and about shards that change their owner, are
+-- left out, with the rows about them in the other tables.
 
 -- name: make_is_platform
 CREATE OR REPLACE TEMP MACRO is_platform(origin, destination) AS

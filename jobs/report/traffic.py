@@ -72,7 +72,7 @@ def traffic(facts: Facts) -> Section:
     own = facts.rows("left_out")[0]["messages"]
     lead = "Messages count at their append time, deliveries at the time they were reported. Empty rows are left out."
     if own:
-        lead += f" {own} messages of the platform itself, about connects and disconnects, are not counted on this page."
+        lead += f" {own} messages of the platform itself, about clients and shards, are not counted on this page."
     if not any(messages) and not any(copies):
         return Section("traffic", "Traffic", "No message was accepted or delivered.")
     return Section("traffic", "Traffic", lead, plots, [table])

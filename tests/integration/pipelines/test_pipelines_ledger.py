@@ -50,13 +50,15 @@ def test_messages_are_exact(spark: SparkSession) -> None:
                 ("flights/é".encode(), b"\x00\xff", "ingress", 1, 7, AT_MS, headers()),
                 (b"@client", None, "ingress", 0, 8, AT_MS, headers(bare)),
                 (b"feeds/f/s@0", b"", "ingress", 0, 9, AT_MS, headers(bare._replace(feed=mark))),
+                (b"$cluster/fences", b"{}", "ingress", 0, 10, AT_MS, headers(bare._replace(epoch=7))),
             ],
         )
     )
     assert rows.where("quarantined IS NOT NULL").count() == 0
     rows = rows.drop("quarantined")
     assert rows.schema.simpleString() == table_schema(MESSAGES).simpleString()
-    first, second, copy = rows.collect()
+    first, second, copy, fence = rows.collect()
+    assert (fence.destination, fence.origin, fence.sequence) == ("$cluster/fences", "platform", None)
     assert (copy.destination, copy.qos, copy.offset) == ("feeds/f/s@0", 0, 9)
     assert first == Row(
         ID, "sender", "flights/é", 2, True, "ar", "client", AT + timedelta(seconds=1),
@@ -71,7 +73,10 @@ def test_spark_and_gateways_agree_on_who_has_sent_a_message(spark: SparkSession)
     """By topic and flags, as the gateways say it on `progress`."""
     cases = [
         (topic, "".join(flags))
-        for topic in ("a/b", "$presence/c", "$presence", "$presences/c", "@c", "@$presence/c")
+        for topic in (
+            *("a/b", "$presence/c", "$presence", "$presences/c", "@c", "@$presence/c"),
+            *("$cluster/fences", "$cluster", "$clusters/fences"),
+        )
         for flags in ("", "r", "w", "h", "hr", "awr")
     ]
     rows = spark.createDataFrame(cases, "topic string, flags string").select(

@@ -17,6 +17,8 @@ from schemas.origin import origin_of
         ("$presences/c", "", "client"),
         ("a/$presence/c", "", "client"),
         ("@$presence/c", "", "client"),
+        ("$cluster/fences", "", "platform"),
+        ("$clusters/fences", "", "client"),
     ],
 )
 def test_origin(topic: str, flags: str, origin: str) -> None:

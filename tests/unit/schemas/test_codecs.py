@@ -46,6 +46,7 @@ metas = st.builds(
         *(st.integers(0, 2**64 - 1), number, st.integers(0, BUNDLE_WINDOW - 1), st.booleans()),
     ),
     feed=st.none() | st.builds(FeedMark, st.integers(0, 1), stamp, stamp, stamp, stamp, adapter),
+    epoch=st.none() | stamp,
 )
 instructions = st.builds(
     Instruction,
@@ -157,6 +158,13 @@ def test_a_malformed_instruction_is_a_record_error(raw: bytes) -> None:
         b"1;2;;;1;;;;0.1.2.3.4.ad\x00apter",
         b"1;2;;;1;;;;0.1.2.3.4.\xff",
         b"1;2;;;1;;;;0.1.2.3.4.adapter;",
+        b"1;2;;;1;7;;;;",
+        b"1;2;;;1;7;1.2;;;",
+        b"1;2;;;1;7;1.2;;;05",
+        b"1;2;;;1;7;1.2;;;-5",
+        b"1;2;;;1;7;1.2;;;9223372036854775808",
+        b"1;2;;;1;7;1.2;;;5;6",
+        b"1;2;;;1;7;x;;;5",
         b"1;2;;;1;7;;1.2.3",
         b"1;2;;;1;7;;1.2.1.f",
         b"1;2;;;1;7;;1.1048577.1",

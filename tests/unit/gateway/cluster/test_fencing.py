@@ -1,5 +1,7 @@
 """Fences: what counts, what is void, what has to be mended (G6, G7, Q6, Q7, Q8)."""
 
+from random import Random
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -111,3 +113,31 @@ def test_one_barrier_serves_all_that_wait() -> None:
     assert barriers.take() == ["a", "b"]
     assert (len(barriers), barriers.take()) == (0, [])
     assert barriers.add("c")
+
+
+fences = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 1), st.integers(1, 6)), max_size=12)
+
+
+@settings(deadline=None)
+@given(fences, st.randoms(), st.integers(0, 14))
+def test_it_does_not_matter_in_which_order_and_how_often_fences_are_read(
+    fenced: list[tuple[int, int, int]], random: Random, position: int
+) -> None:
+    """A home reads them on `egress`, on `ingress`, and at its start."""
+    in_order, in_any_order = SenderFences(), SenderFences()
+    for offset, shard, epoch in sorted(fenced):
+        in_order.read_fence(0, offset, [(shard, epoch)])
+    again = [*fenced, *random.sample(fenced, len(fenced) // 2)]
+    random.shuffle(again)
+    for offset, shard, epoch in again[: len(again) // 2]:
+        in_any_order.read_fence(0, offset, [(shard, epoch)])
+    in_any_order.forget({0: position})
+    for offset, shard, epoch in again[len(again) // 2 :]:
+        in_any_order.read_fence(0, offset, [(shard, epoch)])
+    for offset in range(position, 16):
+        for shard in (0, 1):
+            assert in_any_order.epoch_at(0, offset, shard) == in_order.epoch_at(0, offset, shard)
+    for offset in range(16):
+        for shard in (0, 1):
+            highest = max((e for o, s, e in fenced if s == shard and o < offset), default=0)
+            assert in_order.epoch_at(0, offset, shard) == highest
