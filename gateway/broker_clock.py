@@ -1,4 +1,4 @@
-"""The broker's clock, as far as this gateway can tell (R1, G14). Pure: times come in.
+"""The broker's clock, as far as this gateway can tell (G14). Pure: times come in.
 
 Messages, routes and fences are compared by the times at which the broker appended them. This machine's clock may be
 seconds off, and those of two gateways may differ. Heartbeats tell the broker's time: one comes every fraction of a

@@ -121,7 +121,7 @@ class Home:
             started = [number for number in homes if is_owned(number, epochs[number])]
         finally:
             for number in homes.keys() - set(started):
-                del self._consumers[number]
+                self._consumers.pop(number, None)
                 homes[number].spool.close()
                 await homes[number].promises.end()
         self.shards |= {number: homes[number] for number in started}

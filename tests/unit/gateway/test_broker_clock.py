@@ -1,4 +1,4 @@
-"""The broker's time is estimated from heartbeats (R1, G14)."""
+"""The broker's time is estimated from heartbeats (G14)."""
 
 from hypothesis import given
 from hypothesis import strategies as st

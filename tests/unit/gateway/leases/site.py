@@ -39,6 +39,7 @@ class ClusterGateway(Gateway):
         self.node.on_fatal = self._failed
         self.name = name
         self.control: Control
+        self.shards: OwnedShards
         self.heartbeats: HeartbeatWriter
         self.lag_s = 0.0
 
@@ -54,7 +55,7 @@ class ClusterGateway(Gateway):
         node.numbers.begin(site.clock(), 0 if earlier is None else earlier.record.boot)
         me = Claimant(self.name, node.numbers.boot)
         settings = node.settings.gateway.cluster
-        shards = OwnedShards(
+        self.shards = shards = OwnedShards(
             node,
             self.home,
             self._spool,

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.cluster.lease_table import Lease
 from gateway.errors import ClusterError
 from schemas.leases import Claim, LeaseKey, encode_lease
 from tests.unit.gateway.leases.site import SETTLED_S, Site
@@ -80,7 +81,7 @@ def test_a_shard_moves_to_the_gateway_that_an_operator_names(tmp_path: Path) -> 
 
 
 def test_a_gateway_that_is_drained_gives_up_its_shards_in_order(tmp_path: Path) -> None:
-    """R1: nothing comes twice, whatever its QoS."""
+    """R5: nothing comes twice, whatever its QoS."""
 
     async def scenario() -> None:
         site = await Site(tmp_path).start()
@@ -166,5 +167,54 @@ def test_what_is_retained_at_one_gateway_is_there_for_a_subscriber_at_another(tm
                 await turn(LEAD_S + 5)  # the reader of `ingress` rests
         await turn(10)
         assert sorted(receiver.payloads, key=int) == [b"%d" % n for n in range(20)]
+
+    run(scenario())
+
+
+def test_a_standby_that_is_lost_is_followed_by_another(tmp_path: Path) -> None:
+    """Q8: nobody's shard stays without one while there is a gateway to be one."""
+
+    async def scenario() -> None:
+        site = await Site(tmp_path).start()
+        await turn(5)
+        owner = site.owner_of(0)
+        [standby] = owner.control.table[0].standbys
+        lost = next(member for member in site.members if member.name == standby)
+        lost.kill()
+        await turn(SETTLED_S)
+        [other] = owner.control.table[0].standbys
+        assert other not in (standby, owner.name)
+        assert site.owner_of(0) is owner
+
+    run(scenario())
+
+
+def test_a_gateway_that_returns_is_warm_before_it_serves(tmp_path: Path) -> None:
+    """Q9: it gets its share of the shards by planned moves, one after the other, without its disk."""
+
+    async def scenario() -> None:
+        site = await Site(tmp_path).start(2)
+        load = Load(site)
+        await load.begin()
+        lost = site.owner_of(0)
+        lost.kill()
+        load.publish(40)
+        await turn(SETTLED_S)
+        assert site.owner_of(0) is site.owner_of(1)
+        await site.reconnect()
+        load.publish(40)
+        back = await site.join(lost.name)
+        moved: list[tuple[bool, bool]] = []
+
+        def note(before: Lease, after: Lease) -> None:
+            if after.owner == back.control.me and before.owner != after.owner:
+                moved.append((before.released_by is not None, after.shard in back.shards.standbys.warm()))
+
+        back.control.listeners.append(note)
+        await turn(20)
+        assert len(back.home.shards) == 1
+        assert moved == [(True, True)], "released for it, once it was warm"
+        await site.settle()
+        load.check(killed=True)
 
     run(scenario())

@@ -54,7 +54,7 @@ def test_whoever_takes_over_is_killed_too(tmp_path: Path, rounds: int) -> None:
 @pytest.mark.parametrize("who", ["source", "target"])
 @pytest.mark.parametrize("rounds", some(range(1, 200, 5), 2, "rounds of a planned move"))
 def test_killed_in_a_planned_move(tmp_path: Path, who: str, rounds: int) -> None:
-    """R1: whoever is left has the shard in the end."""
+    """R5: whoever is left has the shard in the end."""
 
     async def scenario() -> None:
         site, load = await loaded(tmp_path)

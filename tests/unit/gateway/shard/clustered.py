@@ -4,10 +4,12 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+from gateway.shard.fences import write_fences
 from gateway.shard.home import Home
 from gateway.shard.ingress_fences import FENCES_KEY, write_ingress_fences
 from gateway.shard.recovery import Recovery
 from schemas.identity import shard_of
+from schemas.leases import Claimant
 from tests.unit.gateway.shard.home_client import Client
 from tests.unit.gateway.shard.home_harness import SHARDS, turn
 from tests.unit.gateway.shard.two_gateways import Either, Gateway, TwoGateways
@@ -51,8 +53,11 @@ class Clustered(TwoGateways):
     ) -> None:
         """A gateway becomes the next owner of a shard; what happens just `before` and just `behind` its fences."""
         self.epochs[number] += 1
-        home = gateway.home._home(number, gateway._spool(number))
-        home.spool.epoch = self.epochs[number]
+        node, epoch = gateway.node, self.epochs[number]
+        home = gateway.home._home(number, gateway._spool(number), epoch)
+        await write_fences(
+            node.bus, node.topics, {number: epoch}, Claimant(node.settings.gateway.name, node.numbers.boot)
+        )
         before()
         await write_ingress_fences(gateway.node, {number: self.epochs[number]})
         behind()

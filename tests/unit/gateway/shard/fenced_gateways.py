@@ -8,10 +8,11 @@ import msgspec
 
 from gateway.memory_bus import MemoryBus, MemoryRecord
 from gateway.shard.home import Home
+from gateway.shard.ingress_fences import FENCES_KEY
 from gateway.shard.shard_home import ShardHome
 from schemas.fences import epoch_of
 from schemas.settings import Settings
-from tests.unit.gateway.shard.home_harness import SHARDS, InlineSpools
+from tests.unit.gateway.shard.home_harness import PARTITIONS, SHARDS, InlineSpools
 from tests.unit.gateway.shard.two_gateways import Either, Gateway, TwoGateways
 
 
@@ -97,3 +98,9 @@ class FencedGateways(TwoGateways):
 
     def epochs(self, topic: str, shard: int) -> list[int]:
         return [epoch_of(record.headers()) for record in self.log(topic, shard)]
+
+    def published(self) -> dict[str, tuple[int, int]]:
+        """Without fences, which are no messages of clients."""
+        partitions = [self.broker.partitions[self.topics.ingress, p] for p in range(PARTITIONS)]
+        fences = {(r.partition(), r.offset()) for records in partitions for r in records if r.key() == FENCES_KEY}
+        return {message: place for message, place in super().published().items() if place not in fences}

@@ -50,7 +50,7 @@ def test_a_standby_takes_over_what_a_killed_gateway_had(tmp_path: Path, rounds: 
         file = other.spools.files[0]
         left = len(harness.broker.partitions[harness.topics.spool, 0]) - file.inline.state().offset
         assert left < len(harness.broker.partitions[harness.topics.spool, 0]) / 4
-        await other.home.start_shard(0, file, warm)
+        await other.home.start_shards({0: file}, {0: 0}, lambda shard, epoch: True, {0: warm})
         await harness.reconnect()
         load.publish(20)
         await harness.settle()
@@ -82,7 +82,8 @@ def test_a_standby_is_ready_again_after_a_planned_move_back(tmp_path: Path) -> N
         assert standbys.is_warm(0)
         await other.hand_over(0)
         warm = await standbys.release(0)
-        await one.home.start_shard(0, one.spools.files[0], warm)
+        assert warm is not None
+        await one.home.start_shards({0: one.spools.files[0]}, {0: 0}, lambda shard, epoch: True, {0: warm})
         load.members[0].mute = False
         load.members[0].answer_all()
         await harness.settle()
