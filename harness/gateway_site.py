@@ -38,15 +38,16 @@ ROUTES_IN_EFFECT: Final = {
 }
 """Routes take effect as soon as settings allow, so that messages come both ways: directly, and by instruction."""
 OWNED_S: Final = 30.0
-MEMBERS_PORT_KEYS: Final = ("members_port", "relay_port")
-"""What the port for other gateways may be called in `[gateway.cluster]`."""
+FOR_GATEWAYS: Final = ("members", "links")
+"""The listeners of a gateway for other gateways: relays, and links. Either has `<listener>_port` and
+`advertise_<listener>` in `[gateway.cluster]`, if it can be set at all."""
 REQUEST_S: Final = 10.0
 
 
-def members_port_setting(port: int) -> dict[str, str]:
-    """The setting of the port for other gateways; none if there is no such setting."""
-    known = [key for key in MEMBERS_PORT_KEYS if key in GatewayClusterSettings.__struct_fields__]
-    return {f"WAYSTATION_GATEWAY__CLUSTER__{known[0].upper()}": str(port)} if known else {}
+def cluster_setting(key: str, value: str) -> dict[str, str]:
+    """A key of `[gateway.cluster]` as an environment variable; none if there is no such key."""
+    known = GatewayClusterSettings.__struct_fields__
+    return {f"WAYSTATION_GATEWAY__CLUSTER__{key.upper()}": value} if key in known else {}
 
 
 def move_path(shard: int, to: str) -> str:
@@ -64,8 +65,10 @@ class SiteGateway(Gateway):
             return str(ports.choose(f"{name}-{listener}", HOST, 0, ""))
 
         chosen = {f"WAYSTATION_GATEWAY__{of}_PORT": free(of.lower()) for of in ("MQTT", "WEBSOCKET", "HTTP", "METRICS")}
-        self.members_port = int(free("members"))
-        changes = {"WAYSTATION_GATEWAY__NAME": name, **chosen, **members_port_setting(self.members_port), **settings}
+        self.for_gateways = {listener: int(free(listener)) for listener in FOR_GATEWAYS}
+        for listener, port in self.for_gateways.items():
+            chosen |= cluster_setting(f"{listener}_port", str(port))
+        changes = {"WAYSTATION_GATEWAY__NAME": name, **chosen, **settings}
         super().__init__(directory / name, bootstrap, prefix, **changes)
         self.gateway_name = name
         self.mqtt = int(changes["WAYSTATION_GATEWAY__MQTT_PORT"])
@@ -189,10 +192,10 @@ class Site:
     def up(self) -> list[SiteGateway]:
         return [gateway for gateway in self.gateways.values() if gateway.is_up]
 
-    def log(self) -> str:
-        """What all of them have logged."""
+    def log_tails(self, length: int) -> str:
+        """The end of what each of them has logged, at most so many characters."""
         files = [(name, gateway.log_file) for name, gateway in self.gateways.items() if gateway.log_file.exists()]
-        return "".join(f"--- {name}\n{file.read_text()}" for name, file in files)
+        return "".join(f"--- {name}\n{file.read_text()[-length:]}" for name, file in files)
 
     # -- shards --------------------------------------------------------------------------------------------------------
 

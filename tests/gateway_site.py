@@ -8,29 +8,22 @@ proxy, so all connections of the gateway's Kafka clients go through it.
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
 import psutil
 
-from harness.gateway_site import NAMES, Site, SiteGateway
+from harness.gateway_site import NAMES, Site, SiteGateway, cluster_setting
 from harness.processes import HOST, Broker
 from jobs.stack.broker import BrokerSpec
 from jobs.stack.ports import Ports
-from schemas.member_settings import AdvertiseSettings
 from tests.cuttable_proxy import ANYBODY, CuttableProxy, Proxies
 
 SPARE: Final = "gateway-d"
 """A gateway that is added to the others while a test runs."""
 ALL: Final = (*NAMES, SPARE)
 SHIFTED_CLOCK: Final = Path(__file__).parent / "shifted_clock"
-
-
-def advertised_members_setting(port: int) -> dict[str, str]:
-    """The setting that tells other gateways a port for them which is not the one that is listened on; none if there is
-    no such setting, and then links between gateways cannot be cut."""
-    known = [key for key in ("members", "relay") if key in AdvertiseSettings.__struct_fields__]
-    return {f"WAYSTATION_GATEWAY__ADVERTISE__{known[0].upper()}": f"{HOST}:{port}"} if known else {}
 
 
 class SiteBroker:
@@ -86,8 +79,8 @@ def _urls(addresses: Mapping[str, str]) -> list[str]:
 
 
 class CuttableSite(Site):
-    """`clocks` gives the seconds by which the clocks of gateways are wrong. `links` are the ways to each gateway's port
-    for other gateways."""
+    """`clocks` gives the seconds by which the clocks of gateways are wrong. `links` are the ways to each gateway's
+    listeners for other gateways; none if settings do not allow to advertise another address."""
 
     def __init__(
         self,
@@ -112,12 +105,14 @@ class CuttableSite(Site):
             settings=self._settings,
         )
         ports = Ports(directory)
-        self.links: dict[str, CuttableProxy] = {}
+        self.links: dict[str, list[CuttableProxy]] = {name: [] for name in self.gateways}
         for name, gateway in self.gateways.items():
-            port = ports.choose(f"{name}-link", HOST, 0, "")
-            if advertised_members_setting(port):
-                gateway.environ |= advertised_members_setting(port)
-                self.links[name] = broker.proxies.open(port, gateway.members_port, self._gateway_at)
+            for listener, target in gateway.for_gateways.items():
+                port = ports.choose(f"{name}-{listener}-way", HOST, 0, "")
+                advertised = cluster_setting(f"advertise_{listener}", f"{HOST}:{port}")
+                if advertised:
+                    gateway.environ |= advertised
+                    self.links[name].append(broker.proxies.open(port, target, self._gateway_at))
 
     def way_to_kafka(self, gateway: SiteGateway) -> CuttableProxy:
         return self._broker.ways[gateway.gateway_name]
@@ -125,16 +120,20 @@ class CuttableSite(Site):
     @contextmanager
     def cut_between(self, one: SiteGateway, other: SiteGateway) -> Iterator[None]:
         """Meanwhile the two do not reach each other, but both reach Kafka, and the third."""
-        pairs = [(one, other), (other, one)]
-        for here, there in pairs:
-            if there.gateway_name in self.links:
-                self.links[there.gateway_name].freeze(here.gateway_name)
+        ways = [(one, way) for way in self.links[other.gateway_name]]
+        ways += [(other, way) for way in self.links[one.gateway_name]]
+        for source, way in ways:
+            way.freeze(source.gateway_name)
         try:
             yield
         finally:
-            for _, there in pairs:
-                if there.gateway_name in self.links:
-                    self.links[there.gateway_name].heal()
+            for _, way in ways:
+                way.heal()
+
+    def blip(self) -> None:
+        """All connections between gateways end at once, and may be made again."""
+        for way in chain.from_iterable(self.links.values()):
+            way.blip()
 
     def _settings(self, name: str) -> Mapping[str, str]:
         offset_s = self._clocks.get(name, 0.0)
