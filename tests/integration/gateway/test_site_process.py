@@ -8,12 +8,15 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from harness.gateway_site import Site
+from harness.lease_watch import LeaseWatch
 from jobs.stack.process import wait_until
+from jobs.stack.topics import admin_client, create_topics
+from schemas.leases import Claim, Claimant, LeaseKey, LeaseValue, Standbys, encode_lease
 from schemas.members import decode_heartbeat
-from schemas.topics import NO_GROUP
+from schemas.topics import DAY_MS, NO_GROUP, Topics
 from tests.cuttable_proxy import Proxies
 from tests.faithful_client import FaithfulClient, eventually
 from tests.gateway_site import CuttableSite, SiteBroker, site_broker
@@ -134,3 +137,26 @@ def test_ways_are_frozen_cut_and_healed_by_who_comes() -> None:
         proxy.heal()
         assert meet(come("one"), b"3")
         assert wait_until(lambda: proxy.connections == 1, 10)
+
+
+def test_whoever_reads_the_leases_knows_the_owners(of_site: SiteBroker, unique_prefix: str) -> None:
+    """G4: of two claims of an epoch the first counts; an owner serves once it has named its standbys."""
+    topics, one, other = Topics(unique_prefix), Claimant("gateway-a", 1), Claimant("gateway-b", 2)
+    create_topics(admin_client(of_site.bootstrap, {}), topics.declared(1, 2, DAY_MS))
+    records: list[tuple[LeaseKey, LeaseValue]] = [
+        (LeaseKey("c", 0, 1, one), Claim()),
+        (LeaseKey("c", 0, 1, other), Claim()),
+        (LeaseKey("s", 0, 1, one), Standbys(names=["gateway-b"])),
+        (LeaseKey("c", 1, 4, other), Claim()),
+    ]
+    producer = Producer({"bootstrap.servers": of_site.bootstrap})
+    producer.produce(topics.leases, b"anything", b"not a lease", 0)
+    for key, value in records:
+        producer.produce(topics.leases, encode_lease(value), key.encode(), 0)
+    assert not producer.flush(30)
+    with LeaseWatch(of_site.bootstrap, topics, 2) as watch:
+        assert watch.wait(lambda leases: leases[1].owner == other, 30)
+        assert watch.owners() == ["gateway-a", "gateway-b"]
+        assert [(lease.is_fenced, lease.standbys) for lease in watch.leases()] == [(True, ("gateway-b",)), (False, ())]
+        assert watch.owners_by_epoch() == {(0, 1): {one}, (1, 4): {other}}
+        assert [change.epoch for change in watch.since(0)] == [1, 1, 1, 4]
