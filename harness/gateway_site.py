@@ -123,7 +123,8 @@ class SiteGateway(Gateway):
 class Site:
     """`with Site(directory, bootstrap, prefix) as site:`; topics and router are there then, and gateways once they are
     started. `bootstrap_of` gives the broker's address for each gateway, if it is not the same for all; `settings` those
-    of each gateway; without `cluster` there is one gateway, which has all shards.
+    of each gateway; without `cluster` there is one gateway, which has all shards; without `router` nothing writes
+    instructions.
     """
 
     def __init__(
@@ -135,6 +136,7 @@ class Site:
         *,
         shards: int = 6,
         cluster: bool = True,
+        router: bool = True,
         bootstrap_of: Callable[[str], str] | None = None,
         settings: Callable[[str], Mapping[str, str]] = lambda name: {},
     ) -> None:
@@ -159,14 +161,16 @@ class Site:
             for name in names
         }
         self.watch = LeaseWatch(bootstrap, self.topics, shards)
-        self.router: ManagedProcess
+        self._has_router = router
+        self._running: list[ManagedProcess] = []
 
     def __enter__(self) -> Self:
         declared = self.topics.declared(PARTITIONS, self.shards, DAY_MS)
         create_topics(admin_client(self.bootstrap, {}), declared)
-        arguments = [self.bootstrap, self.topics.prefix, str(self.shards), str(PARTITIONS)]
-        argv = [sys.executable, "-m", "harness.everyone_router", *arguments]
-        self.router = ManagedProcess(argv, os.environ, self.directory / "router.log")
+        if self._has_router:
+            arguments = [self.bootstrap, self.topics.prefix, str(self.shards), str(PARTITIONS)]
+            argv = [sys.executable, "-m", "harness.everyone_router", *arguments]
+            self._running.append(ManagedProcess(argv, os.environ, self.directory / "router.log"))
         self.watch.__enter__()
         return self
 
@@ -175,7 +179,7 @@ class Site:
         for gateway in started:
             if not gateway.ended():
                 gateway.kill()
-        stop_all([self.router], STOP_S)
+        stop_all(self._running, STOP_S)
         self.watch.__exit__(kind, error, at)
 
     # -- gateways ------------------------------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
 """Three gateways share the shards of a site; whatever happens to them under load, their clients get what they are owed
-(Q1, Q4, Q6, Q7, Q8, Q9, G4, G6, G7, G8, G9, G14, R8).
+(Q1, Q6, Q7, Q8, Q9, G4, G6, G7, G8, G9, G14, R8).
 
 Clients of all kinds connect through any of them (tests/acceptance/site_soak.py). One fault a run, all with `make soak`;
 TEST_SEED repeats a run's choices.
