@@ -15,15 +15,23 @@ WINDOW_S: Final = 3.0
 MOVE_WINDOW_S: Final = 0.5
 QUIET_S: Final = 1.5
 """So long nothing changes at `leases` before something is measured."""
-BALANCE_S: Final = 20.0
+BALANCE_S: Final = 12.0
+LOOK_S: Final = 0.1
 
 
 def settle(site: Site) -> None:
-    """Returns once each shard is served and has a standby if it can, and nothing changes any more."""
+    """Returns once all shards are served, each gateway has some, and nothing changes any more at `leases`; or after
+    BALANCE_S, if shards stay where they are."""
     site.all_served()
     ends = time.monotonic() + BALANCE_S
-    while site.is_cluster and time.monotonic() < ends and site.watch.since(time.monotonic() - QUIET_S):
-        time.sleep(0.1)
+    while time.monotonic() < ends:
+        owners = set(site.watch.owners())
+        if all(gateway.gateway_name in owners for gateway in site.up):
+            break
+        time.sleep(LOOK_S)
+    ends = time.monotonic() + BALANCE_S
+    while time.monotonic() < ends and site.watch.since(time.monotonic() - QUIET_S):
+        time.sleep(LOOK_S)
 
 
 class Fleet:

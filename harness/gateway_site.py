@@ -196,6 +196,10 @@ class Site:
     def up(self) -> list[SiteGateway]:
         return [gateway for gateway in self.gateways.values() if gateway.is_up]
 
+    def crashed(self) -> list[str]:
+        """The names of those that have ended though nobody has ended them."""
+        return [gateway.gateway_name for gateway in self.up if gateway.ended()]
+
     def log_tails(self, length: int) -> str:
         """The end of what each of them has logged, at most so many characters."""
         files = [(name, gateway.log_file) for name, gateway in self.gateways.items() if gateway.log_file.exists()]
@@ -232,7 +236,8 @@ class Site:
         """Returns once each shard has a home that serves at a gateway that is up. Raises AssertionError."""
         if self.is_cluster:
             up = [gateway.gateway_name for gateway in self.up]
-            is_so = wait_until(lambda: self.are_served(up), timeout_s)
+            is_so = wait_until(lambda: self.are_served(up) or bool(self.crashed()), timeout_s)
+            assert not self.crashed(), f"ended by themselves: {self.crashed()}"
             assert is_so, f"not all shards are served by {up}: {self.watch.leases()}"
 
     def all_have_standbys(self, timeout_s: float = OWNED_S) -> None:

@@ -142,6 +142,7 @@ def test_what_is_owed_comes_whatever_happens(
         try:
             site.start(*case.names)
             soak = asyncio.run(live_through(site, case.fault))
+            assert not site.crashed()
             check_owners(site)
         except BaseException as error:
             error.add_note(f"{site.watch.leases()}\n{site.log_tails(LOG_TAIL)}")
