@@ -142,7 +142,7 @@ class Site:
     ) -> None:
         self.directory, self.bootstrap, self.shards, self.is_cluster = directory, bootstrap, shards, cluster
         self.topics = Topics(prefix)
-        ports = Ports(directory)
+        self.ports = Ports(directory)
         shared = {
             **ROUTES_IN_EFFECT,
             "WAYSTATION_KAFKA__SHARDS": str(shards),
@@ -153,7 +153,7 @@ class Site:
             name: SiteGateway(
                 name,
                 directory,
-                ports,
+                self.ports,
                 bootstrap_of(name) if bootstrap_of is not None else bootstrap,
                 prefix,
                 {**shared, **settings(name)},

@@ -104,11 +104,10 @@ class CuttableSite(Site):
             bootstrap_of=broker.bootstrap_of,
             settings=self._settings,
         )
-        ports = Ports(directory)
         self.links: dict[str, list[CuttableProxy]] = {name: [] for name in self.gateways}
         for name, gateway in self.gateways.items():
             for listener, target in gateway.for_gateways.items():
-                port = ports.choose(f"{name}-{listener}-way", HOST, 0, "")
+                port = self.ports.choose(f"{name}-{listener}-way", HOST, 0, "")
                 advertised = cluster_setting(f"advertise_{listener}", f"{HOST}:{port}")
                 if advertised:
                     gateway.environ |= advertised
