@@ -38,16 +38,28 @@ ROUTES_IN_EFFECT: Final = {
 }
 """Routes take effect as soon as settings allow, so that messages come both ways: directly, and by instruction."""
 OWNED_S: Final = 30.0
-FOR_GATEWAYS: Final = ("members", "links")
-"""The listeners of a gateway for other gateways: relays, and links. Either has `<listener>_port` and
-`advertise_<listener>` in `[gateway.cluster]`, if it can be set at all."""
+FOR_GATEWAYS: Final = {
+    "members": ("MEMBERS_PORT", "ADVERTISE_MEMBERS"),
+    "links": ("LINKS__PORT", "LINKS__ADVERTISE"),
+}
+"""The listeners of a gateway for other gateways, for relays and for links: the keys of `[gateway.cluster]` for the port
+and for the address that is advertised."""
 REQUEST_S: Final = 10.0
 
 
-def cluster_setting(key: str, value: str) -> dict[str, str]:
-    """A key of `[gateway.cluster]` as an environment variable; none if there is no such key."""
-    known = GatewayClusterSettings.__struct_fields__
-    return {f"WAYSTATION_GATEWAY__CLUSTER__{key.upper()}": value} if key in known else {}
+def port_setting(listener: str, port: int) -> dict[str, str]:
+    """Where one of FOR_GATEWAYS listens, as an environment variable; none if this version has no such listener."""
+    return _cluster_setting(FOR_GATEWAYS[listener][0], str(port))
+
+
+def advertise_setting(listener: str, address: str) -> dict[str, str]:
+    """The address at which other gateways are to reach one of FOR_GATEWAYS, likewise."""
+    return _cluster_setting(FOR_GATEWAYS[listener][1], address)
+
+
+def _cluster_setting(key: str, value: str) -> dict[str, str]:
+    is_known = key.partition("__")[0].lower() in GatewayClusterSettings.__struct_fields__
+    return {f"WAYSTATION_GATEWAY__CLUSTER__{key}": value} if is_known else {}
 
 
 def move_path(shard: int, to: str) -> str:
@@ -67,7 +79,7 @@ class SiteGateway(Gateway):
         chosen = {f"WAYSTATION_GATEWAY__{of}_PORT": free(of.lower()) for of in ("MQTT", "WEBSOCKET", "HTTP", "METRICS")}
         self.for_gateways = {listener: int(free(listener)) for listener in FOR_GATEWAYS}
         for listener, port in self.for_gateways.items():
-            chosen |= cluster_setting(f"{listener}_port", str(port))
+            chosen |= port_setting(listener, port)
         changes = {"WAYSTATION_GATEWAY__NAME": name, **chosen, **settings}
         super().__init__(directory / name, bootstrap, prefix, **changes)
         self.gateway_name = name

@@ -14,7 +14,7 @@ from typing import Final
 
 import psutil
 
-from harness.gateway_site import NAMES, Site, SiteGateway, cluster_setting
+from harness.gateway_site import NAMES, Site, SiteGateway, advertise_setting
 from harness.processes import HOST, Broker
 from jobs.stack.broker import BrokerSpec
 from jobs.stack.ports import Ports
@@ -79,8 +79,9 @@ def _urls(addresses: Mapping[str, str]) -> list[str]:
 
 
 class CuttableSite(Site):
-    """`clocks` gives the seconds by which the clocks of gateways are wrong. `links` are the ways to each gateway's
-    listeners for other gateways; none if settings do not allow to advertise another address."""
+    """`clocks` gives the seconds by which the clocks of gateways are wrong. With `cuttable_links` other gateways reach
+    each by the ways in `links`. A gateway that was killed is then not refused at once by its machine: others notice
+    later that it is dead, as if its machine were lost."""
 
     def __init__(
         self,
@@ -92,6 +93,7 @@ class CuttableSite(Site):
         shards: int = 6,
         cluster: bool = True,
         clocks: Mapping[str, float] | None = None,
+        cuttable_links: bool = False,
     ) -> None:
         self._broker, self._clocks = broker, clocks or {}
         super().__init__(
@@ -105,13 +107,11 @@ class CuttableSite(Site):
             settings=self._settings,
         )
         self.links: dict[str, list[CuttableProxy]] = {name: [] for name in self.gateways}
-        for name, gateway in self.gateways.items():
+        for name, gateway in self.gateways.items() if cuttable_links else ():
             for listener, target in gateway.for_gateways.items():
                 port = self.ports.choose(f"{name}-{listener}-way", HOST, 0, "")
-                advertised = cluster_setting(f"advertise_{listener}", f"{HOST}:{port}")
-                if advertised:
-                    gateway.environ |= advertised
-                    self.links[name].append(broker.proxies.open(port, target, self._gateway_at))
+                gateway.environ |= advertise_setting(listener, f"{HOST}:{port}")
+                self.links[name].append(broker.proxies.open(port, target, self._gateway_at))
 
     def way_to_kafka(self, gateway: SiteGateway) -> CuttableProxy:
         return self._broker.ways[gateway.gateway_name]

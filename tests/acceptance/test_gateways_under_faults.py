@@ -46,11 +46,12 @@ FENCE_PREFIX: Final = b"fence/"
 
 
 class Case(NamedTuple):
-    """`names`: the gateways that are started; `clocks`: by how much theirs are wrong, seconds."""
+    """`clocks`: by how much those of gateways are wrong, seconds; `cuttable_links`: whether gateways reach one another
+    by ways that can be cut."""
 
     fault: Fault
-    names: tuple[str, ...] = NAMES
     clocks: Mapping[str, float] = {}
+    cuttable_links: bool = False
 
 
 CASES: Final = {
@@ -64,11 +65,12 @@ CASES: Final = {
     "two stand still": Case(faults.two_stand_still),
     "owner cut from Kafka": Case(faults.owner_cut_from_kafka),
     "standby cut from Kafka": Case(faults.standby_cut_from_kafka),
-    "gateways cut from one another": Case(faults.gateways_cut_from_one_another),
+    "gateways cut from one another": Case(faults.gateways_cut_from_one_another, cuttable_links=True),
     "successor killed in a move": Case(faults.successor_killed_in_a_move),
     "shards moved": Case(faults.shards_moved),
     "one added, one removed": Case(faults.one_added_one_removed),
     "all replaced": Case(faults.all_replaced),
+    "owner killed, machine lost": Case(faults.owner_killed, cuttable_links=True),
     "owner killed, clocks apart": Case(faults.owner_killed, clocks=CLOCKS),
 }
 
@@ -138,9 +140,11 @@ def test_what_is_owed_comes_whatever_happens(
     right, and an epoch has one owner."""
     pytest.importorskip("gateway.leases.control", reason="gateways do not share shards yet")
     case = CASES[name]
-    with CuttableSite(tmp_path, of_site, unique_prefix, ALL, clocks=case.clocks) as site:
+    with CuttableSite(
+        tmp_path, of_site, unique_prefix, ALL, clocks=case.clocks, cuttable_links=case.cuttable_links
+    ) as site:
         try:
-            site.start(*case.names)
+            site.start(*NAMES)
             soak = asyncio.run(live_through(site, case.fault))
             assert not site.crashed()
             check_owners(site)
