@@ -10,7 +10,6 @@ import os
 import shutil
 import signal
 import sys
-import threading
 import time
 import urllib.error
 import urllib.request
@@ -45,6 +44,7 @@ FOR_GATEWAYS: Final = {
 """The listeners of a gateway for other gateways, for relays and for links: the keys of `[gateway.cluster]` for the port
 and for the address that is advertised."""
 REQUEST_S: Final = 10.0
+AGAIN_S: Final = 0.2
 
 
 def port_setting(listener: str, port: int) -> dict[str, str]:
@@ -269,21 +269,18 @@ class Site:
         return self.owner(shard).request(move_path(shard, to), "POST")
 
     def moved(self, shard: int, to: str, timeout_s: float = OWNED_S) -> float:
-        """Moves a shard; seconds until its new home serves. Raises AssertionError."""
-        began = time.monotonic()
-        status, answer = self.move(shard, to)
-        assert status < 300, f"shard {shard} to {to}: {status} {answer}"
+        """Moves a shard; seconds from when its owner has agreed until its new home serves. A gateway that has just
+        started may have to be asked for again. Raises AssertionError."""
 
         def has_moved() -> bool:
             lease = self.watch.lease(shard)
             return lease.is_fenced and lease.owner is not None and lease.owner.name == to
 
+        ends = time.monotonic() + timeout_s
+        began, (status, answer) = time.monotonic(), self.move(shard, to)
+        while status >= 300 and not has_moved():
+            assert time.monotonic() < ends, f"shard {shard} to {to}: {status} {answer}"
+            time.sleep(AGAIN_S)
+            began, (status, answer) = time.monotonic(), self.move(shard, to)
         assert wait_until(has_moved, timeout_s), f"shard {shard} did not move to {to}: {self.watch.lease(shard)}"
         return time.monotonic() - began
-
-
-def in_thread(act: Callable[[], object]) -> threading.Thread:
-    """Begins `act` in a thread; join it."""
-    thread = threading.Thread(target=act, daemon=True)
-    thread.start()
-    return thread
