@@ -169,6 +169,11 @@ class Listener(Returning):
         self.write(encode_puback(packet_id))
         self.arrivals.append(Arrival(time.monotonic(), int.from_bytes(payload[:NUMBER_BYTES]), self.connections))
 
+    def has_got_since(self, at: float, connection: int) -> bool:
+        """Whether :meth:`next_after` has an answer already."""
+        last = self.arrivals[-1] if self.arrivals else None
+        return last is not None and last.at >= at and last.connection > connection
+
     def next_after(self, at: float, connection: int) -> float:
         """Seconds from `at` until the first message over a connection after that one. Raises RuntimeError if none has
         come."""

@@ -17,6 +17,7 @@ QUIET_S: Final = 1.5
 """So long nothing changes at `leases` before something is measured."""
 BALANCE_S: Final = 12.0
 LOOK_S: Final = 0.1
+COME_S: Final = 20.0
 
 
 def settle(site: Site) -> None:
@@ -32,6 +33,15 @@ def settle(site: Site) -> None:
     ends = time.monotonic() + BALANCE_S
     while time.monotonic() < ends and site.watch.since(time.monotonic() - QUIET_S):
         time.sleep(LOOK_S)
+
+
+async def within(condition: Callable[[], bool], what: str) -> None:
+    """Raises RuntimeError if the condition does not come true in time."""
+    ends = time.monotonic() + COME_S
+    while not condition():
+        if time.monotonic() > ends:
+            raise RuntimeError(f"not all {what}")
+        await asyncio.sleep(0.01)
 
 
 class Fleet:
@@ -87,7 +97,11 @@ class Fleet:
             for client in (*hit, *(beater for beater in self.beaters if beater.number not in beating)):
                 client.drop()
         await asyncio.to_thread(site.all_served)
-        await asyncio.sleep(WINDOW_S)
+        await within(
+            lambda: all(one.has_got_since(began, connections[one.name]) for one in hit),
+            "clients of the lost gateway are back",
+        )
+        await asyncio.sleep(max(0.0, began + WINDOW_S - time.monotonic()))
         found = {
             "owner_ms": self._all_at(began, lost, victim, is_served=False),
             "serving_ms": self._all_at(began, lost, victim, is_served=True),

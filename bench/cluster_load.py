@@ -2,14 +2,13 @@
 
 import asyncio
 import time
-from collections.abc import Callable
 from itertools import count
 from statistics import median
 from typing import Final
 
 import psutil
 
-from bench.cluster_fleet import QUIET_S, names_of
+from bench.cluster_fleet import QUIET_S, names_of, within
 from bench.mqtt_clients import PAYLOAD, Client, Member, Publisher, Quiet, connect_all
 from bench.processes import cpu_s
 from harness.gateway_site import Site, SiteGateway
@@ -26,7 +25,6 @@ IN_CONNECTIONS: Final = 50
 IN_WINDOW: Final = 20
 IN_WARM_S: Final = 2.0
 IN_S: Final = 4.0
-COME_S: Final = 20.0
 
 
 async def relay_added_ms(site: Site) -> float:
@@ -149,12 +147,3 @@ async def throughput_in(site: Site) -> tuple[float, float]:
 
 def cpu_of(site: Site) -> float:
     return sum(cpu_s(psutil.Process(gateway.pid)) for gateway in site.up)
-
-
-async def within(condition: Callable[[], bool], what: str) -> None:
-    """Raises RuntimeError if the condition does not come true in time."""
-    ends = time.monotonic() + COME_S
-    while not condition():
-        if time.monotonic() > ends:
-            raise RuntimeError(f"not all {what}")
-        await asyncio.sleep(0.01)
