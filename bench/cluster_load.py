@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from itertools import count
 from statistics import median
 from typing import Final
 
@@ -15,7 +14,6 @@ from harness.gateway_site import Site, SiteGateway
 from mqtt.codes import PacketType
 from mqtt.encode import encode, encode_publish
 from mqtt.packets import Pubrel, Subscribe, Subscription
-from schemas.identity import shard_of
 
 PATH_RATE: Final = 50.0
 RELAYED: Final = 100
@@ -29,8 +27,7 @@ IN_S: Final = 4.0
 
 async def relay_added_ms(site: Site) -> float:
     """What a client that is relayed waits longer for PUBACK, by the medians; in turns."""
-    name = names_of(range(1), site.shards, "quiet")[0]
-    other = next(name for n in count() if shard_of(name := f"quieter-{n}", site.shards) == 0)
+    name, other = (names_of(range(1), site.shards, word)[0] for word in ("quiet", "quieter"))
     home = site.owner_of(name)
     elsewhere = next(gateway for gateway in site.up if gateway is not home)
     took_ms: dict[str, list[float]] = {}
