@@ -1,4 +1,4 @@
-"""`python -m bench [--only NAME] [--quick]`: all measurements in one run, in an hour and a half."""
+"""`python -m bench [--only NAME] [--quick | --times N]`: all measurements in one run, in an hour and a half."""
 
 import argparse
 import signal
@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from bench.cluster import ClusterBench
 from bench.demo import DemoBench
 from bench.edge import EdgeBench
 from bench.feed_ledger import FeedLedgerBench
@@ -18,7 +19,7 @@ from bench.gateway import GatewayBench
 from bench.gateway_start import StartBench
 from bench.ledger import LedgerBench
 from bench.ledger_growth import StateBench, TablesBench
-from bench.plot import AIMS, PER_CPU, PLOT, plot
+from bench.plot import AIMS, CLUSTER_AIMS, PER_CPU, PLOT, plot
 from bench.processes import running_broker, spark_session
 from bench.router import RouterBench
 from bench.stack import TWO_PROCESSES, FailoverBench, ReplacementBench, stack_bench
@@ -216,6 +217,17 @@ def edge(figures: Figures, scale: float) -> None:
 
 
 @measures(
+    *CLUSTER_AIMS,
+    *("takeover_serving_ms", "takeover_quiet_silence_ms", "relay_added_p50_ms"),
+    *("path_qos2_alone_p50_ms", "path_qos2_shared_p50_ms"),
+)
+def cluster(figures: Figures, scale: float) -> None:
+    say("gateways that share shards: killed, stopped, shards moved; what sharing costs; a stand-in for the routers")
+    with running_broker() as bootstrap:
+        ClusterBench(bootstrap, figures, scale).run()
+
+
+@measures(
     *("feed_ledger_per_s", "feed_ledger_cpu_us"),
     *("feed_merge_per_s", "feed_merge_gaps_per_s", "feed_decode_per_s"),
     *(f"feed_{what}latency_{part}_ms" for what in ("", "single_") for part in ("p50", "p99")),
@@ -276,9 +288,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--only", choices=MEASUREMENTS, help="a part; the figures of the others stay as they are")
     parser.add_argument("--quick", action="store_true", help="a third of the time, noisier tails")
+    parser.add_argument("--times", type=float, default=1.0, help="so many times the usual time, and repetitions")
     options = parser.parse_args()
     interrupt_on_signals(signal.SIGTERM, signal.SIGHUP)
-    return run(options.only, 1 / 3 if options.quick else 1.0, Figures(), OUT)
+    return run(options.only, 1 / 3 if options.quick else options.times, Figures(), OUT)
 
 
 if __name__ == "__main__":

@@ -25,6 +25,20 @@ AIMS = {
     "agent_start_small_s": (3, False),
 }
 """Figures of the edge with an aim: the aim, and whether more is better."""
+CLUSTER_AIMS = {
+    "takeover_owner_ms": (100, False),
+    "takeover_client_ms": (500, False),
+    "takeover_others_ms": (20, False),
+    "takeover_stopped_ms": (2_000, False),
+    "takeover_20000_sessions_ms": (1_000, False),
+    "move_silence_ms": (50, False),
+    "read_back_added_ms": (3, False),
+    "standby_core": (0.25, False),
+    "gateways_2_vs_1_in": (1.6, True),
+    "gateways_2_vs_1_cpu": (1.1, False),
+}
+"""Figures of a site of gateways with an aim, likewise. On two cores, which broker and load need too, the throughput of
+two gateways says little; then the processor time a message counts."""
 OF_EDGE = "connect_points"
 """How the names of the edge's latencies begin."""
 BACK = {"gateway_back_ms": ":", "client_back_ms": "--"}
@@ -85,6 +99,9 @@ def _panels(values: Values, curves: Curves) -> list[_Panel]:
         found.append(_Panel(title, lambda axes: _draw_edge(axes, of_edge, values)))
     if AIMS.keys() & values.keys():
         found.append(_Panel("Edge: figures with an aim", lambda axes: draw_aims(axes, values)))
+    if CLUSTER_AIMS.keys() & values.keys():
+        title = "Gateways that share shards: figures with an aim"
+        found.append(_Panel(title, lambda axes: draw_aims(axes, values, CLUSTER_AIMS)))
     return found
 
 
@@ -125,9 +142,9 @@ def _draw_edge(axes: Any, curves: Curves, values: Values) -> None:
         axes.legend(fontsize=8)
 
 
-def draw_aims(axes: Any, values: Values) -> None:
-    """How many times as good as its aim each figure of the edge is."""
-    found = {name: aim for name, aim in AIMS.items() if values.get(name, 0) > 0}
+def draw_aims(axes: Any, values: Values, aims: Mapping[str, tuple[float, bool]] = AIMS) -> None:
+    """How many times as good as its aim each figure is."""
+    found = {name: aim for name, aim in aims.items() if values.get(name, 0) > 0}
     times = [
         values[name] / aim if is_more_better else aim / values[name] for name, (aim, is_more_better) in found.items()
     ]

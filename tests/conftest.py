@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytest_plugins = ["tests.draw", "tests.processor_time"]
-pytest.register_assert_rewrite("tests.acceptance.gateway_soak", "tests.faithful_client")
+pytest.register_assert_rewrite(
+    "tests.acceptance.gateway_soak", "tests.acceptance.site_soak", "tests.faithful_client", "harness.gateway_site"
+)
 
 # Applications that tests start by themselves take any free port for their metrics: many run on one machine.
 for _port in ("ROUTER__METRICS_PORT", "ROUTER__BACKUP_METRICS_PORT", "LEDGER__METRICS_PORT"):

@@ -44,8 +44,9 @@ class FaithfulClient:
     """`got` is what its application was given: at QoS 2 once an exchange; `acknowledged` the payloads it was promised;
     `repeated` those it had to send more than once, so that the server may have them twice at QoS 1.
 
-    `will` gives the will of the n-th connection; `slow_s` is how long it takes to acknowledge. `accepted` are the
-    connections that got a CONNACK; `lost_sessions` those of them that should have found a session and did not.
+    `version` of MQTT: 5, or 4 for 3.1.1. With `clean` each connection begins a new session. `will` gives the will of
+    the n-th connection; `slow_s` is how long it takes to acknowledge. `accepted` are the connections that got a
+    CONNACK; `lost_sessions` those of them that should have found a session and did not.
     """
 
     def __init__(
@@ -57,12 +58,17 @@ class FaithfulClient:
         receive_maximum: int = 1000,
         will: Callable[[int], Will] | None = None,
         slow_s: float = 0.0,
+        version: int = 5,
+        clean: bool = False,
     ) -> None:
         self.name = name
-        properties = {"session_expiry_interval": expiry_s, "receive_maximum": receive_maximum}
+        of_5 = {"session_expiry_interval": 0 if clean else expiry_s, "receive_maximum": receive_maximum}
+        properties = of_5 if version == 5 else None
         self._client = MqttClient(
             lambda: Address("127.0.0.1", port()),
-            lambda n: Connect(name, 5, False, 30, will=will(n) if will is not None else None, properties=properties),
+            lambda n: Connect(
+                name, version, clean, 30, will=will(n) if will is not None else None, properties=properties
+            ),
             on_message=self._give,
             manual=True,
             resubscribe=False,
@@ -70,6 +76,7 @@ class FaithfulClient:
         )
         self._staying: StayConnected | None = None
         self._slow_s = slow_s
+        self._clean = clean
         self._unaccepted: deque[Publish] = deque()
         self._incoming: dict[int, bytes] = {}
         self.accepted: list[int] = []
@@ -84,6 +91,10 @@ class FaithfulClient:
     @property
     def connection(self) -> int:
         return self._client.connections
+
+    @property
+    def is_connected(self) -> bool:
+        return self._client.is_connected
 
     @property
     def payloads(self) -> list[bytes]:
@@ -173,11 +184,11 @@ class FaithfulClient:
                 self.faults.append(f"PUBCOMP for {packet.packet_id}, which waits for none")
 
     def _connected(self, packet: Connack) -> None:
-        if packet.reason_code is not ReasonCode.SUCCESS:
+        if packet.reason_code != ReasonCode.SUCCESS:
             return  # the gateway is being stopped
         self.present = packet.session_present
         if not packet.session_present:
-            if self.accepted and not self.may_be_absent:
+            if self.accepted and not self.may_be_absent and not self._clean:
                 self.lost_sessions.append(self.connection)
             self._incoming.clear()
         self.accepted.append(self.connection)

@@ -3,7 +3,8 @@
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from mqtt.packets import Will
 from tests.faithful_client import FaithfulClient, eventually
@@ -24,13 +25,9 @@ class Soak:
     """
 
     def __init__(self, port: Callable[[], int], run: str, rng: random.Random, up_since: Callable[[], float]) -> None:
-        self._rng, self._up_since = rng, up_since
+        self._port, self._run, self._rng, self._up_since = port, run, rng, up_since
         self._root = f"soak-{run}"
-
-        def client(name: str, **options: object) -> FaithfulClient:
-            return FaithfulClient(port, f"{name}-{run}", **options)  # type: ignore[arg-type]
-
-        self._client = client
+        client = self._client
         self.senders = [client("sender-1"), client("sender-2")]
         self.present = client("present")
         self.slow = client("slow", receive_maximum=4, slow_s=0.003)
@@ -45,6 +42,7 @@ class Soak:
         )
         self.fleeting = client("fleeting", expiry_s=SHORT_EXPIRY_S)
         self.receivers = [self.present, self.slow, self.restless, self.absent]
+        self.levels = [(1, 2), (2,)]
         self.sent: list[list[tuple[bytes, int]]] = [[], []]
         self.fresh: set[bytes] = set()
         self.stale: set[bytes] = set()
@@ -62,6 +60,9 @@ class Soak:
             *(self.heir, self.testator, self.patient, self.fleeting),
         ]
 
+    def _client(self, name: str, **options: object) -> FaithfulClient:
+        return FaithfulClient(self._port, f"{name}-{self._run}", **options)  # type: ignore[arg-type]
+
     # -- its life ------------------------------------------------------------------------------------------------------
 
     async def begin(self) -> None:
@@ -71,9 +72,12 @@ class Soak:
             await receiver.subscribe(f"{self._root}/t/#", 1 if receiver is self.slow else 2)
         await self.heir.subscribe(f"{self._root}/w", 2)
         self._may.set()
-        lives = [self._send(0), self._send(1), self._roam(), self._stay_away(), self._change(), self._retain()]
-        lives += [self._leave_wills(), self._be_fleeting()]
-        self._tasks = [asyncio.create_task(life) for life in lives]
+        self._tasks = [asyncio.create_task(life) for life in self._lives()]
+
+    def _lives(self) -> list[Coroutine[Any, Any, None]]:
+        lives = [self._send(number) for number in range(len(self.senders))]
+        lives += [self._roam(), self._stay_away(), self._change(), self._retain()]
+        return [*lives, self._leave_wills(), self._be_fleeting()]
 
     async def rest(self) -> None:
         """Lets everybody finish what they are at, and waits until all that is owed to those present is there."""
@@ -126,7 +130,7 @@ class Soak:
         while True:
             await self._turn(f"sender {number}", 0.5 / RATE, 1.5 / RATE)
             if sender.unacknowledged < 100:
-                qos = 2 if number else self._rng.choice([1, 2])
+                qos = self._rng.choice(self.levels[number])
                 payload = b"%d %d" % (number, len(sent))
                 sent.append((payload, qos))
                 sender.publish(f"{self._root}/t/{len(sent) % 3}", payload, qos)
@@ -247,9 +251,13 @@ class Soak:
                 assert got.dup or got.payload in repeated, f"{receiver.name} got {got.payload!r} twice without DUP"
             seen.add(got.payload)
         for number in range(len(self.senders)):
-            numbers = [int(p.split()[1]) for p in dict.fromkeys(receiver.payloads) if p.startswith(b"%d " % number)]
-            assert numbers == sorted(numbers), f"{receiver.name} got sender {number}'s messages out of order"
+            self._check_order(receiver, number, qos_of)
         assert seen <= set(qos_of)
+
+    def _check_order(self, receiver: FaithfulClient, number: int, qos_of: dict[bytes, int]) -> None:
+        """First copies come in the order in which they were sent, whatever their QoS."""
+        numbers = [int(p.split()[1]) for p in dict.fromkeys(receiver.payloads) if p.startswith(b"%d " % number)]
+        assert numbers == sorted(numbers), f"{receiver.name} got sender {number}'s messages out of order"
 
     def _check_wills(self) -> None:
         """One for each connection that ended without a goodbye, none twice."""
