@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import KafkaError
 
 from gateway.bus import Following, OnDone, OnRecords
+from gateway.errors import BusError
 from gateway.partition_reader import OnRead, Read
 from gateway.record import Record
 from schemas.envelope import Headers
@@ -119,6 +120,8 @@ class _Follower:
 
     async def add(self, positions: Mapping[TopicPartition, int]) -> None:
         await asyncio.sleep(0)
+        if twice := self.positions.keys() & positions.keys():
+            raise BusError(f"followed already: {sorted(twice)}")
         self.positions |= positions
         self._schedule()
 

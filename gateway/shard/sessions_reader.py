@@ -26,7 +26,9 @@ class SessionsReader:
 
     async def remove(self, shard: int, take: Take) -> None:
         """`take` gets no more. Raises BusError."""
-        if self._following is not None and self._takers.get(shard) is take:
+        if (
+            self._following is not None and self._takers.get(shard) == take
+        ):  # a bound method is another object each time
             del self._takers[shard]
             await self._following.remove([(self._topic, shard)])
 

@@ -30,6 +30,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from harness.gateway_site import NAMES, Site
+from jobs.stack.process import wait_until
 from schemas.leases import Claimant
 from schemas.topics import NO_GROUP
 from tests import draw
@@ -42,6 +43,7 @@ BEFORE_S: Final = 1.5
 AFTER_S: Final = 1.5
 LOG_TAIL: Final = 12_000
 CLOCKS: Final = {NAMES[0]: 5.0, NAMES[1]: -5.0}
+CLAIMS_READ_S: Final = 20.0
 FENCE_PREFIX: Final = b"fence/"
 
 
@@ -123,10 +125,12 @@ def fence_writers(site: Site) -> dict[tuple[int, int], set[Claimant]]:
 
 def check_owners(site: Site) -> None:
     """An epoch of a shard has one owner, and nobody else has begun it."""
+    writers_of = fence_writers(site)
+    wait_until(lambda: writers_of.keys() <= site.watch.owners_by_epoch().keys(), CLAIMS_READ_S)  # it reads behind
     owners = site.watch.owners_by_epoch()
     several = {of: claimants for of, claimants in owners.items() if len(claimants) > 1}
     assert not several, f"epochs with several owners: {several}"
-    for of, writers in fence_writers(site).items():
+    for of, writers in writers_of.items():
         assert writers == owners.get(of), f"shard and epoch {of}: begun by {writers}, owned by {owners.get(of)}"
 
 
