@@ -196,7 +196,7 @@ class Publisher:
         seq, of = None, None
         if packet.qos == 2 and session is not None and session.persistent:
             seq, of = packet.packet_id, session.incarnation
-        epoch = self._epoch if seq is not None or RETAIN_FLAG in flags else None
+        epoch = self._epoch if packet.qos != 1 or RETAIN_FLAG in flags else None
         meta = Meta(packet.qos, flags, expires, int(now * 1e6), seq, of, bundle, None, epoch)
         return ingress_headers(message_id, self._client, meta, properties)
 

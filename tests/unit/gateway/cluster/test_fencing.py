@@ -40,10 +40,11 @@ def test_fences_may_be_removed_once_all_keys_are_mended() -> None:
     assert fences.removable() == []
 
 
-def test_homes_drop_qos_2_and_wills_of_a_lower_epoch_behind_the_fence_of_the_sender_s_shard() -> None:
+def test_homes_drop_qos_2_qos_0_and_wills_of_a_lower_epoch_behind_the_fence_of_the_sender_s_shard() -> None:
     fences = SenderFences()
     fences.read_fence(0, 10, [(4, 2), (5, 7)])
     assert fences.is_dropped(0, 11, 4, 1, 2, False)
+    assert fences.is_dropped(0, 11, 4, 1, 0, False)
     assert fences.is_dropped(0, 11, 4, 1, 1, True)
     assert not fences.is_dropped(0, 11, 4, 1, 1, False), "late copies at QoS 1 pass"
     assert not fences.is_dropped(0, 11, 4, 2, 2, False)
