@@ -9,7 +9,7 @@ import asyncio
 import logging
 import queue
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Protocol, cast
 
@@ -84,11 +84,11 @@ class Bus(Protocol):
         ...
 
     async def assign(self, positions: dict[tuple[str, int], int]) -> None:
-        """Starts consuming each (topic, partition) at the given offset (below 0: the beginning)."""
+        """Consumes each (topic, partition) from this offset on (below 0: the beginning), consumed already or not."""
         ...
 
     async def unassign(self, partitions: Iterable[tuple[str, int]]) -> None:
-        """Stops consuming these partitions. Fetched records may still arrive until this returns, and none later."""
+        """Consumes these partitions no more. Fetched records may still arrive until this returns, and none later."""
         ...
 
     async def end_offsets(self, topic: str, partitions: int) -> dict[int, int]:
@@ -145,6 +145,7 @@ class KafkaBus:
         self._commands: queue.SimpleQueue[Callable[[Consumer], None] | None] = queue.SimpleQueue()
         self._ahead = threading.Semaphore(_BATCHES_AHEAD)
         self._applying: set[asyncio.Future[None]] = set()
+        self._assigned: set[tuple[str, int]] = set()  # for the consumer's thread
         self._thread: threading.Thread | None = None
         self._followers: list[TopicFollower | KafkaPartitionReader] = []
         self._ends = EndOffsets(self._common, loop)
@@ -273,13 +274,25 @@ class KafkaBus:
             TopicPartition(topic, partition, offset if offset >= 0 else OFFSET_BEGINNING)
             for (topic, partition), offset in positions.items()
         ]
-        await self._command(lambda consumer: consumer.incremental_assign(partitions))
+
+        def assign(consumer: Consumer) -> None:
+            self._unassign(consumer, positions)  # librdkafka refuses what is assigned already
+            consumer.incremental_assign(partitions)
+            self._assigned |= positions.keys()
+
+        await self._command(assign)
 
     async def unassign(self, partitions: Iterable[tuple[str, int]]) -> None:
-        listed = [TopicPartition(topic, partition) for topic, partition in partitions]
-        await self._command(lambda consumer: consumer.incremental_unassign(listed))
+        listed = list(partitions)
+        await self._command(lambda consumer: self._unassign(consumer, listed))
         if self._applying:
             await asyncio.wait(self._applying)
+
+    def _unassign(self, consumer: Consumer, partitions: Collection[tuple[str, int]]) -> None:
+        known = self._assigned.intersection(partitions)
+        if known:
+            consumer.incremental_unassign([TopicPartition(topic, partition) for topic, partition in known])
+            self._assigned -= known
 
     async def end_offsets(self, topic: str, partitions: int) -> dict[int, int]:
         return await self._ends.of(topic, partitions)

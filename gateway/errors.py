@@ -71,10 +71,12 @@ class LinkProtocolError(GatewayError):
 class Outranked(GatewayError):
     """In front of this gateway's own fence of `shard`, in `epoch`, stands one of the same epoch or a higher one."""
 
-    def __init__(self, shard: int, epoch: int) -> None:
-        super().__init__(f"shard {shard} has a fence of epoch {epoch} or a higher one already")
+    def __init__(self, shard: int, epoch: int, fence: int) -> None:
+        """`fence`: the highest epoch that was read."""
+        super().__init__(f"shard {shard} cannot begin in epoch {epoch}: it has a fence of epoch {fence} already")
         self.shard = shard
         self.epoch = epoch
+        self.fence = fence
 
 
 class ProxyHeaderError(GatewayError):

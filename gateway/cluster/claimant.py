@@ -27,7 +27,10 @@ def may_be_claimed(lease: Lease, me: Claimant, life: Life, since: float, now: fl
         return False
     if life.verdict(lease.owner, now) != "alive":
         return True
-    return not lease.is_fenced and life.is_trusting(now) and now - since > timings.fence_s
+    if lease.is_fenced or not life.is_trusting(now):
+        return False
+    patience_s: float = timings.fence_s * 2 ** min(lease.unfenced, MOST_DOUBLINGS)
+    return now - since > patience_s
 
 
 def wait_s(lease: Lease, me: Claimant, members: Collection[Candidate], timings: LeaseTimings) -> float | None:
@@ -52,6 +55,11 @@ def wait_s(lease: Lease, me: Claimant, members: Collection[Candidate], timings: 
     if lease.released_by is not None and lease.successor in by_name:
         first = 2 * timings.successor_s
     return first + rank * timings.rank_s
+
+
+MOST_DOUBLINGS = 4
+"""How often the time that an owner has for its fences doubles, while one owner after the other does not make it: all
+may be slow, and claims in turn make them slower. It follows from the log, so all members have the same patience."""
 
 
 class BackOff(NamedTuple):

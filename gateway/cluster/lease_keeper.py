@@ -95,7 +95,10 @@ class LeaseKeeper:
 
     def step(self, event: m.LeaseEvent, now: float) -> list[m.LeaseEffect]:
         """Takes what happened; returns what to do, in order."""
-        return [*self._notice_stall(now), *self._take(event, now)]
+        stall = self._notice_stall(now)
+        if stall and isinstance(event, m.Verified):  # it was verified before the loop stood still
+            return stall
+        return [*stall, *self._take(event, now)]
 
     def phase(self, shard: int) -> Phase:
         return self._shards[shard].phase

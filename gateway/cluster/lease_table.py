@@ -28,7 +28,8 @@ class Lease(NamedTuple):
     """Who owns a shard. `epoch` 0: nobody has claimed it yet. `owner` is None before that, while it is not known, and
     after a release; then `released_by` is the claimant that gave it up, and `successor` the member that is to claim it.
     `standbys` are names in the order of takeover: those that the owner has named, or, until it has, those of the latest
-    owner that has. `is_fenced`: this owner has named its own, and so said that its fences are in force."""
+    owner that has. `is_fenced`: this owner has named its own, and so said that its fences are in force. `unfenced`:
+    how many epochs before this one have passed since the last of which that was so."""
 
     shard: int
     epoch: int = 0
@@ -37,6 +38,7 @@ class Lease(NamedTuple):
     is_fenced: bool = False
     released_by: Claimant | None = None
     successor: str | None = None
+    unfenced: int = 0
 
 
 class _Claimed(NamedTuple):
@@ -99,16 +101,23 @@ class LeaseTable:
         key = min(claims, key=lambda key: self._precedence(key, claims[key]))
         head = claims[key]
         own = self._standbys[shard].get(key._replace(kind="s"))
-        standbys = self._earlier_standbys(shard, key.epoch) if own is None else own
+        if own is not None and not head.is_release:
+            return Lease(shard, key.epoch, key.claimant, own, True)
+        served, standbys = self._earlier_standbys(shard, key.epoch)
+        unfenced = key.epoch - served - 1
         if head.is_release:
-            return Lease(shard, key.epoch, None, standbys, False, key.claimant, head.successor)
-        return Lease(shard, key.epoch, key.claimant, standbys, own is not None)
+            return Lease(shard, key.epoch, None, standbys, False, key.claimant, head.successor, unfenced)
+        return Lease(shard, key.epoch, key.claimant, standbys, unfenced=unfenced)
 
-    def _earlier_standbys(self, shard: int, epoch: int) -> tuple[str, ...]:
-        """They are warm, whoever owns the shard by now. Not removed before the next owner has named its own."""
+    def _earlier_standbys(self, shard: int, epoch: int) -> tuple[int, tuple[str, ...]]:
+        """The last epoch before `epoch` whose owner has named standbys, 0 if none has, and those: they are warm,
+        whoever owns the shard by now. Not removed before the next owner has named its own."""
         named = self._standbys[shard]
         earlier = [key for key in named if key.epoch < epoch]
-        return named[max(earlier, key=lambda key: (key.epoch, key.claimant))] if earlier else ()
+        if not earlier:
+            return 0, ()
+        last = max(earlier, key=lambda key: (key.epoch, key.claimant))
+        return last.epoch, named[last]
 
     def _is_superseded(self, shard: int, epoch: int) -> bool:
         return epoch <= self._removed_to[shard]

@@ -8,7 +8,8 @@ What concerns one shard is performed in order, one after the other. The end of a
 writes nothing more from the moment when the lease is read. Shards that begin in one turn of the loop begin together, as
 they then read the same topics once.
 
-A home that cannot begin because Kafka does not answer tries again, as long as the shard is its own.
+A home that cannot begin, because Kafka does not answer for example, begins in another epoch, as long as the shard is
+its own.
 """
 
 import asyncio
@@ -34,6 +35,8 @@ TICK_S = 0.05
 """Well within the shortest delay of :mod:`gateway.cluster.timings`."""
 
 _AGAIN_S = 0.5
+_FILE_AGAIN_S = 5.0
+"""Until a start is tried again; longer if a file of this gateway is to blame: another gateway claims the shard then."""
 
 LeaseListener = Callable[[Lease, Lease], None]
 """Gets a lease as it was before a record, and as it is."""
@@ -58,7 +61,7 @@ class ShardHomes(Protocol):
         until nothing of it is left."""
         ...
 
-    def follow(self, number: int) -> None:
+    async def follow(self, number: int) -> None:
         """This gateway is a standby of the shard."""
         ...
 
@@ -253,19 +256,28 @@ class Control:
                 self._note(shard, task)
 
     async def _start(self, owned: Mapping[int, int]) -> None:
-        while owned := {shard: epoch for shard, epoch in owned.items() if self._is_owned(shard, epoch)}:
+        owned = {shard: epoch for shard, epoch in owned.items() if self._is_owned(shard, epoch)}
+        if owned:
             try:
                 serving = await self._homes.start_shards(owned, self._is_owned)
             except Outranked as error:
-                self._step(m.Outranked(error.shard, error.epoch))
-                owned = {shard: epoch for shard, epoch in owned.items() if shard != error.shard}
-            except (BusError, SpoolError, ShardLost) as error:
-                log.warning("shards cannot start here", shards=sorted(owned), reason=str(error))
-                await asyncio.sleep(_AGAIN_S)
+                self._step(m.FenceRead(error.shard, error.fence))
+                await self._begin_anew(owned, error, 0.0)
+            except (BusError, ShardLost) as error:
+                await self._begin_anew(owned, error, _AGAIN_S)
+            except SpoolError as error:  # it is up to another gateway, if there is one
+                await self._begin_anew(owned, error, _FILE_AGAIN_S)
             else:
                 for shard in serving:
                     self._step(m.Fenced(shard, owned[shard]))
-                return
+
+    async def _begin_anew(self, owned: Mapping[int, int], error: GatewayError, pause_s: float) -> None:
+        """Shards that are still this gateway's need another epoch: in the one that has failed it may have written
+        fences, and could not tell its own from another's."""
+        log.warning("shards cannot start here", shards=sorted(owned), reason=str(error))
+        await asyncio.sleep(pause_s)
+        for shard, epoch in owned.items():
+            self._step(m.Outranked(shard, epoch))
 
     def _is_owned(self, shard: int, epoch: int) -> bool:
         return self.owned(shard) == epoch and not self._is_stopped
@@ -282,7 +294,7 @@ class Control:
 
     async def _follow(self, shard: int) -> None:
         if not self.owned(shard):
-            self._homes.follow(shard)
+            await self._homes.follow(shard)
 
     async def _verify(self) -> None:
         while not self._is_stopped:

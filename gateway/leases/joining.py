@@ -73,7 +73,7 @@ class Cluster:
         self.shards = OwnedShards(
             node,
             home,
-            lambda shard: open_spool(directory, shard, executor),
+            lambda shard: loop.run_in_executor(executor, open_spool, directory, shard, executor),
             lambda files: Standbys(
                 node.bus,
                 node.topics,

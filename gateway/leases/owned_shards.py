@@ -2,7 +2,7 @@
 (G4, Q7, Q9)."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -25,7 +25,7 @@ class OwnedShards:
         self,
         node: Node,
         home: Home,
-        open_file: Callable[[int], SpoolThread],
+        open_file: Callable[[int], Awaitable[SpoolThread]],
         standbys_of: Callable[[Mapping[int, SpoolThread]], Standbys],
     ) -> None:
         self._node, self._home = node, home
@@ -42,7 +42,7 @@ class OwnedShards:
         try:
             for shard in owned:
                 is_followed = shard in self._followed
-                files[shard] = self._followed.pop(shard) if is_followed else self._open_file(shard)
+                files[shard] = self._followed.pop(shard) if is_followed else await self._open_file(shard)
         except SpoolError:
             for file in files.values():
                 file.close()
@@ -65,11 +65,11 @@ class OwnedShards:
             log.warning("another gateway has taken over a shard", shard=number)
         return self._home.abandon(number)
 
-    def follow(self, number: int) -> None:
+    async def follow(self, number: int) -> None:
         """See :class:`gateway.leases.control.ShardHomes`."""
         try:
             if number not in self._followed:
-                self._followed[number] = self._open_file(number)
+                self._followed[number] = await self._open_file(number)
         except SpoolError as error:  # the shard is not warm here: a takeover takes longer
             log.warning("a shard cannot be kept warm", shard=number, reason=str(error))
         else:

@@ -94,7 +94,7 @@ class FencedPartition:
         """For a home that has read up to the end, past its own fence. Raises Outranked if that has no effect, ShardLost
         if a higher one stands behind it, BusError if it is not there."""
         if self._is_outranked:
-            raise Outranked(self.shard, self.epoch)
+            raise Outranked(self.shard, self.epoch, self.fences.epoch)
         if self.is_superseded:
             raise ShardLost(self.shard)
         if self.fences.epoch < self.epoch:

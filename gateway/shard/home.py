@@ -39,7 +39,7 @@ from schemas.origin import HTTP_FLAG
 
 _HOUSEKEEPING_S = 1.0
 _ENDS_EVERY_S = 10.0
-"""How often a gateway without publishes learns where `ingress` ends, so that a start reads no more than that again."""
+"""How often a gateway learns where `ingress` ends, so that a start reads no more than that again."""
 
 log = structlog.get_logger(__name__)
 
@@ -56,7 +56,6 @@ class Home:
         self.message_presence = node.message_presence
         self._tasks: set[asyncio.Task[None]] = set()
         self._next_ends = 0.0
-        self._stored_to: dict[int, int] = {}
         self._earlier = earlier
         self._ingress = IngressReader(node.bus, node.topics.ingress, node.settings.kafka.ingress_partitions)
         self._visiting = InboundPosition(node.publishes)
@@ -110,7 +109,7 @@ class Home:
         which that is still so, by `is_owned`, once their state is read. Files of others are closed. Raises BusError,
         Outranked, ShardLost."""
         homes = {number: self._home(number, file, epochs[number]) for number, file in files.items()}
-        started: list[int] = []
+        started: dict[int, ShardHome] = {}
         claimant = Claimant(self._node.settings.gateway.name, self._node.numbers.boot)
         try:
             fenced = {number: epoch for number, epoch in epochs.items() if epoch}
@@ -118,16 +117,31 @@ class Home:
             if fenced:
                 await write_ingress_fences(self._node, fenced)
             start = await Recovery(self._node, homes, warm=warm).shards()
-            started = [number for number in homes if is_owned(number, epochs[number])]
+            started = {n: home for n, home in homes.items() if is_owned(n, epochs[n])}
+            self.shards |= started  # from now on `abandon` finds them
         finally:
-            for number in homes.keys() - set(started):
-                self._consumers.pop(number, None)
-                homes[number].spool.close()
-                await homes[number].promises.end()
-        self.shards |= {number: homes[number] for number in started}
-        at = {(topic, number): offset for (topic, number), offset in start.items() if number in started}
-        await self._begin(at, *(homes[number] for number in started))
-        return started
+            for number, home in homes.items():
+                if number not in started:
+                    await self._give_back(home)
+        begun = {n: home for n, home in started.items() if self.shards.get(n) is home}
+        try:
+            await self._begin({at: offset for at, offset in start.items() if at[1] in begun}, *begun.values())
+        except BaseException:
+            for number, home in begun.items():
+                if self.shards.get(number) is home:
+                    await self.abandon(number)
+            raise
+        return [n for n, home in begun.items() if self.shards.get(n) is home]
+
+    async def _give_back(self, home: ShardHome) -> None:
+        """What a home that does not begin has taken."""
+        if self._consumers.get(home.number) is home.egress:
+            del self._consumers[home.number]
+        with contextlib.suppress(BusError):
+            await home.catch_up.stop()
+        with contextlib.suppress(BusError):
+            await home.promises.end()
+        home.spool.close()
 
     async def _begin(self, start: dict[tuple[str, int], int], *homes: ShardHome) -> None:
         """Their state is restored: records come, from `start` on."""
@@ -164,9 +178,14 @@ class Home:
         return self._abandoned(number, home)
 
     async def _abandoned(self, number: int, home: ShardHome | None) -> None:
-        if home is not None:
+        if home is None:
+            return
+        try:
             await self._node.bus.unassign([(self._node.topics.egress, number)])
             await home.abandoned()
+        except BusError as error:
+            log.warning("a shard that was lost is still read", shard=number, reason=str(error))
+        finally:
             self._node.unspooled.note(number, 0, 0)
             home.spool.close()
 
@@ -311,15 +330,13 @@ class Home:
                 log.warning("housekeeping failed", reason=str(error))
 
     async def _look_where_ingress_ends(self, now: float) -> None:
-        """Unless publishes say it: positions of shards without publishes follow those."""
+        """Publishes say it only of partitions that they go to: positions of shards without any follow this."""
         if now < self._next_ends:
             return
-        self._next_ends, stored_to = now + _ENDS_EVERY_S, dict(self._node.publishes.stored_to)
-        if stored_to == self._stored_to:
-            ends = await self._ingress.end_offsets()
-            for home in self.shards.values():
-                home.inbound.nothing_before(ends)
-        self._stored_to = stored_to
+        self._next_ends = now + _ENDS_EVERY_S
+        ends = await self._ingress.end_offsets()
+        for home in self.shards.values():
+            home.inbound.nothing_before(ends)
 
     async def _pause(self, seconds: float) -> bool:
         """False if the home stops meanwhile."""

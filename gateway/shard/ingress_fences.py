@@ -137,7 +137,9 @@ async def use_fences(node: Node, routes: ShardRoutes, reader: IngressCatchUpRead
     if not node.settings.gateway.cluster.enabled:
         return 0
     effective_ms = (await routes.use(FENCES_TOPIC)).effective_ms
-    return effective_ms if reader.is_needed(effective_ms, int(node.clock() * 1000)) else 0
+    return (
+        effective_ms if reader.is_needed(effective_ms, node.broker_clock.ms(asyncio.get_running_loop().time())) else 0
+    )
 
 
 def _take(record: Record, place: tuple[int, int], shards: int, states: Sequence[Shard]) -> None:

@@ -61,6 +61,12 @@ class Tasks:
 
         self.spawn(call())
 
+    async def ended(self, timeout_s: float) -> bool:
+        """Waits until none of them runs; False if some still do after a while."""
+        if self._running:
+            await asyncio.wait(self._running, timeout=timeout_s)
+        return not self._running
+
     @property
     def are_left(self) -> bool:
         """Whether any of them runs."""

@@ -51,6 +51,9 @@ from mqtt.packets import Subscribe, Unsubscribe
 from schemas.origin import HTTP_FLAG
 from schemas.session_log import SessionKey
 
+_TASKS_END_S = 5.0
+"""How long the end of a shard that was lost waits for its tasks: for the disk, mostly."""
+
 log = structlog.get_logger(__name__)
 
 
@@ -214,6 +217,9 @@ class ShardHome:
         await self.catch_up.stop()
         await self._checkpointer.end()
         await self.promises.end()
+        self.spool.end()
+        if not await self._tasks.ended(_TASKS_END_S):
+            log.warning("work on a shard that was lost has not ended", shard=self.number)
 
     async def keep(self, now: float) -> bool:
         """What is due every second; whether records that wait may go on by now. Raises BusError."""
@@ -377,6 +383,7 @@ class ShardHome:
             await self.writer.durable(partial(self.writer.gone, session))
         session.connecting(arrival)
         await self._entitlement.end_forbidden(session)  # before anything can be delivered
+        self.promises.check()
         session.connected(link)
         self._presence.report(session, "connected", peer=arrival.peer, protocol=arrival.protocol)
 

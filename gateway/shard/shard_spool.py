@@ -11,7 +11,7 @@ from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from gateway.errors import SpoolError
+from gateway.errors import ShardLost, SpoolError
 from gateway.shard.changelog import Changelog
 from gateway.shard.earlier_spool import EarlierShard
 from gateway.shard.fenced_partition import FencedPartition
@@ -111,6 +111,7 @@ class ShardSpool:
         self._committed_at = 0.0
         self._fences_in_file = FenceState([], [])
         self._confirm: Callable[[], Awaitable[None]] | None = None
+        self._is_over = False
         self.outage = SpoolOutage(shard)
 
     def begin(
@@ -318,7 +319,7 @@ class ShardSpool:
 
     async def load(self, spool_key: str, after_row: int, limit: int) -> list[SpooledDelivery]:
         """Up to `limit` rows of a session behind `after_row`, in order. While reading fails it is tried again: whoever
-        waits for it waits on (G9). Raises SpoolError only when the gateway stops."""
+        waits for it waits on (G9). Raises SpoolError only when the gateway stops, ShardLost after `end`."""
         pause_s, longest_s = _READ_AGAIN_S
         while True:
             try:
@@ -326,6 +327,8 @@ class ShardSpool:
             except SpoolError as error:
                 self._counts["spool_failed_read"] += 1
                 self.outage.failed(spool_key, error, self._clock())
+                if self._is_over:
+                    raise ShardLost(self._shard) from error
                 if self._stopping.is_set():
                     raise
             else:
@@ -353,5 +356,11 @@ class ShardSpool:
         """How much the spool holds; asks no thread."""
         return self._thread.size
 
+    def end(self) -> None:
+        """The shard is lost: nobody waits any more for a file that cannot be read."""
+        self._is_over = True
+
     def close(self) -> None:
+        """Closes the file."""
+        self._is_over = True
         self._thread.close()

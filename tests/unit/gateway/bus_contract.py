@@ -120,6 +120,30 @@ class BusContract(ABC):
 
         self.scenario(check)
 
+    def test_a_partition_is_assigned_again_and_unassigned_twice(self) -> None:
+        """Q7: a shard that is lost and comes back, whoever has stopped reading it meanwhile."""
+
+        async def check(bus: Bus, topics: Topics, received: list[Record]) -> None:
+            sent, place = Producing(bus, topics.ingress), (topics.ingress, 0)
+            for n in range(10):
+                sent.send(0, n)
+            await sent.all_done(10)
+            await bus.unassign(each for each in [place])
+            await bus.assign({place: 8})
+            await until(lambda: len(received) >= 2)
+            await bus.assign({place: 5, (topics.ingress, 1): 0})
+            await until(lambda: len(received) >= 7)
+            assert [record.offset() for record in received] == [8, 9, *range(5, 10)]
+            await bus.unassign([place])
+            await bus.unassign([place, (topics.ingress, 1)])
+            sent.send(0, 10)
+            await sent.all_done(11)
+            await bus.assign({place: 10})
+            await until(lambda: len(received) >= 8)
+            assert received[-1].offset() == 10
+
+        self.scenario(check)
+
     def test_a_record_comes_back_as_it_was(self) -> None:
         """Headers in their order; no value is no value, and an empty one is empty; the append time is the broker's."""
 

@@ -18,6 +18,7 @@ from gateway.members.table import MemberTable
 from gateway.record import Record
 from gateway.shard.home import Home
 from gateway.shard.quarantine import quarantine
+from gateway.shard.shard_spool import SpoolThread
 from gateway.shard.standby import Standbys
 from schemas.leases import Claimant
 from schemas.members import GatewayLoad
@@ -58,7 +59,7 @@ class ClusterGateway(Gateway):
         self.shards = shards = OwnedShards(
             node,
             self.home,
-            self._spool,
+            self._open,
             lambda files: Standbys(
                 self.bus, site.topics, files, 1 << 20, site.clock, partial(quarantine, node), node.on_fatal
             ),
@@ -95,6 +96,9 @@ class ClusterGateway(Gateway):
         self.heartbeats.serve({})
         await self.control.start()
         return self
+
+    async def _open(self, number: int) -> SpoolThread:
+        return self._spool(number)
 
     def _failed(self, error: Exception) -> None:
         """What a process that was killed would have complained about happens to nobody."""
