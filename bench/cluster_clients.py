@@ -151,17 +151,20 @@ class Returning:
 
 
 class Listener(Returning):
-    """Subscribes to all beaters once, at QoS 1. `arrivals` are in order."""
+    """Subscribes to all beaters, at QoS 1, until it is acknowledged. `arrivals` are in order."""
 
     def __init__(self, name: str, door: Door) -> None:
         super().__init__(name, door)
         self.arrivals: list[Arrival] = []
+        self._is_subscribed = False
 
     def began(self) -> None:
-        if self.connections == 1:
+        if not self._is_subscribed:
             self.write(encode(Subscribe(1, [Subscription(f"{TOPIC}/+", 1)]), VERSION))
 
     def take(self, first: int, body: bytes) -> None:
+        if first >> 4 == PacketType.SUBACK:
+            self._is_subscribed = True
         if first >> 4 != PacketType.PUBLISH:
             return
         topic_ends = 2 + int.from_bytes(body[:2])

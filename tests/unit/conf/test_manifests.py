@@ -170,13 +170,14 @@ def test_the_gateways_ports_are_those_it_listens_on(settings: Settings) -> None:
         "wss": gateway.tls.wss_port,
         "https": gateway.tls.https_port,
         "members": gateway.cluster.members_port,
+        "links": gateway.cluster.links.port,
         "metrics": gateway.metrics_port,
     }
     assert ports == {name: port for name, port in listeners.items() if port != "off"}
-    assert set(ports) == {"mqtts", "wss", "https", "members", "metrics"}
+    assert set(ports) == {"mqtts", "wss", "https", "members", "links", "metrics"}
     assert pod["metadata"]["annotations"] == scraped(gateway.metrics_port)
     service = {port["port"] for port in manifest("Service", "waystation-gateway")["spec"]["ports"]}
-    assert service == set(ports.values()) - {gateway.metrics_port, gateway.cluster.members_port}
+    assert service == {ports[name] for name in ("mqtts", "wss", "https")}
 
 
 def scraped(port: object) -> dict[str, str]:
@@ -280,7 +281,10 @@ def test_gateways_find_one_another(tmp_path: Path) -> None:
         host = f"{pod}.waystation-gateway-members"
         assert gateway.cluster.advertise_members == f"{host}:{gateway.cluster.members_port}"
         assert gateway.advertise.console == f"{host}:{gateway.metrics_port}"
-        assert ports == {"members": gateway.cluster.members_port, "metrics": gateway.metrics_port}
+        links = gateway.cluster.links
+        assert links.advertise == f"{host}:{links.port}"
+        of_members = {"members": gateway.cluster.members_port, "links": links.port}
+        assert ports == {**of_members, "metrics": gateway.metrics_port}
     labels = {"podSelector": {"matchLabels": gateway_pod()["metadata"]["labels"]}}
     policy = manifest("NetworkPolicy", "waystation-gateway")["spec"]
     inward = [rule.get("from") for rule in policy["ingress"] if {"port": "members"} in rule["ports"]]
