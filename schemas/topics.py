@@ -80,7 +80,7 @@ class Topics:
         # than on `ingress`.
         changelog = {"delete.retention.ms": str(DAY_MS), "max.message.bytes": str(LARGEST_RECORD)}
         yield Topic(self.spool, shards, compacted | mended | changelog)
-        yield Topic(self.retained, 1, compacted)
+        yield Topic(self.retained, 1, compacted | mended)
         yield Topic(self.progress, ingress_partitions, kept)
         yield Topic(self.completion, ingress_partitions, kept)
         yield Topic(self.presence, ingress_partitions, kept)
