@@ -32,6 +32,7 @@ class OwnedShards:
         self._open_file = open_file
         self._followed: dict[int, SpoolThread] = {}
         self.standbys = standbys_of(self._followed)
+        home.on_superseded = self._superseded
 
     async def start_shards(self, owned: Mapping[int, int], is_owned: Callable[[int, int], bool]) -> list[int]:
         """See :class:`gateway.leases.control.ShardHomes`."""
@@ -64,6 +65,10 @@ class OwnedShards:
         if number in self._home.shards:
             log.warning("another gateway has taken over a shard", shard=number)
         return self._home.abandon(number)
+
+    def _superseded(self, number: int) -> None:
+        """Nothing that its home promises holds any more; the lease, which ends it, follows."""
+        log.warning("another gateway has begun a later epoch of a shard", shard=number)
 
     async def follow(self, number: int) -> None:
         """See :class:`gateway.leases.control.ShardHomes`."""
