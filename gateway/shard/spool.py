@@ -87,7 +87,7 @@ class Spool:
             if path != ":memory:":
                 Path(path).parent.mkdir(parents=True, exist_ok=True)
             wait_s = 0.0 if exclusive else 5.0  # nobody who has it exclusively gives it up in a moment
-            self._db = sqlite3.connect(path, wait_s, isolation_level=None, check_same_thread=False)
+            self._db = sqlite3.connect(path, timeout=wait_s, isolation_level=None, check_same_thread=False)
             self._tables = SpoolTables(self._db, self._sql)
             if exclusive:
                 self._db.execute("PRAGMA locking_mode=EXCLUSIVE")
