@@ -9,7 +9,7 @@ import asyncio
 import logging
 import queue
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Future
 from typing import Any, Protocol, cast
 
@@ -26,9 +26,10 @@ from confluent_kafka import (
 from gateway.end_offsets import EndOffsets
 from gateway.errors import BusError
 from gateway.kafka_stats import STATISTICS_MS, KafkaStats
+from gateway.known_topics import KnownTopics
 from gateway.partition_reader import KafkaPartitionReader, OnRead, PartitionReader
 from gateway.record import Record
-from gateway.topic_follower import TopicFollower
+from gateway.topic_follower import Following, TopicFollower
 from gateway.topic_reader import read_to_end
 from schemas.envelope import Headers
 from schemas.settings import KafkaSettings
@@ -45,18 +46,6 @@ _BATCHES_AHEAD = 4
 _ANSWER_S = 2.0
 
 log = structlog.get_logger(__name__)
-
-
-class Following(Protocol):
-    """Partitions that are followed (:meth:`Bus.follow`). Both calls raise BusError."""
-
-    async def add(self, positions: Mapping[tuple[str, int], int]) -> None:
-        """Follows each (topic, partition) too, from the given offset on. It must not be followed here already."""
-        ...
-
-    async def remove(self, partitions: Iterable[tuple[str, int]]) -> None:
-        """Follows these no more. Fetched records may still arrive until this returns, and none later."""
-        ...
 
 
 class Bus(Protocol):
@@ -146,6 +135,7 @@ class KafkaBus:
         self._ahead = threading.Semaphore(_BATCHES_AHEAD)
         self._applying: set[asyncio.Future[None]] = set()
         self._assigned: set[tuple[str, int]] = set()  # for the consumer's thread
+        self._known = KnownTopics()  # likewise
         self._thread: threading.Thread | None = None
         self._followers: list[TopicFollower | KafkaPartitionReader] = []
         self._ends = EndOffsets(self._common, loop)
@@ -276,6 +266,7 @@ class KafkaBus:
         ]
 
         def assign(consumer: Consumer) -> None:
+            self._known.meet(consumer, positions)
             self._unassign(consumer, positions)  # librdkafka refuses what is assigned already
             consumer.incremental_assign(partitions)
             self._assigned |= positions.keys()

@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError
 
-from gateway.bus import Following, OnDone, OnRecords
+from gateway.bus import OnDone, OnRecords
 from gateway.errors import BusError
 from gateway.partition_reader import OnRead, Read
 from gateway.record import Record
+from gateway.topic_follower import Following
 from schemas.envelope import Headers
 from schemas.topics import LARGEST_RECORD
 

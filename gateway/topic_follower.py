@@ -10,11 +10,12 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from gateway.errors import BusError
+from gateway.known_topics import KnownTopics
 from gateway.record import Record
 from schemas.topics import NO_GROUP
 
@@ -25,6 +26,18 @@ _BATCH = 1_000
 
 Partitions = Mapping[tuple[str, int], int]
 """Offsets by (topic, partition)."""
+
+
+class Following(Protocol):
+    """Partitions that are followed (:meth:`gateway.bus.Bus.follow`). Both calls raise BusError."""
+
+    async def add(self, positions: Mapping[tuple[str, int], int]) -> None:
+        """Follows each (topic, partition) too, from the given offset on. It must not be followed here already."""
+        ...
+
+    async def remove(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """Follows these no more. Fetched records may still arrive until this returns, and none later."""
+        ...
 
 
 class TopicFollower:
@@ -46,6 +59,7 @@ class TopicFollower:
         self._thread: threading.Thread | None = None
         self._commands: queue.SimpleQueue[tuple[Callable[[Consumer], None], Future[None]]] = queue.SimpleQueue()
         self._poll_s = _CHANGING_POLL_S
+        self._known = KnownTopics()
 
     def start(self, positions: Partitions) -> None:
         """Begins at the given offset of each (topic, partition)."""
@@ -59,7 +73,12 @@ class TopicFollower:
         if self._thread is None:
             self.start({})
         assigned = _assignment(positions)
-        await self._command(lambda consumer: consumer.incremental_assign(assigned))
+
+        def assign(consumer: Consumer) -> None:
+            self._known.meet(consumer, positions)
+            consumer.incremental_assign(assigned)
+
+        await self._command(assign)
 
     async def remove(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Follows these no more: none of their records are handed over once this has returned. Raises BusError."""

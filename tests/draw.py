@@ -31,10 +31,10 @@ SEED = int(os.environ.setdefault("TEST_SEED", str(random.SystemRandom().randrang
 
 MARKER = "drawn"
 
-long_test = pytest.mark.drawn("long tests of applications", 2)
+long_test = pytest.mark.drawn("long tests of applications", 1)
 """Takes about half a minute or more."""
 
-over_processes = pytest.mark.drawn("feeds and the mesh over processes and a broker", 2)
+over_processes = pytest.mark.drawn("feeds and the mesh over processes and a broker", 1)
 """Adapters, subscribers, agents and gateways as processes that are killed, frozen or cut off."""
 
 killed_or_replaced = pytest.mark.drawn("parts of a stack killed or replaced", 1)

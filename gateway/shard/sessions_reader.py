@@ -2,8 +2,9 @@
 
 from collections.abc import Callable
 
-from gateway.bus import Bus, Following
+from gateway.bus import Bus
 from gateway.record import Record
+from gateway.topic_follower import Following
 
 Take = Callable[[Record], None]
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.acceptance.stack import Client, Stack
+from tests.draw import killed_or_replaced
 from tests.waiting import wait_for
 
 GATEWAYS = ["gateway-1", "gateway-2", "gateway-3"]
@@ -18,7 +19,7 @@ CLIENTS = 8
 SETTLE_S = 120.0
 """Until shards are spread: they move one by one, on a machine that does other things too."""
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [killed_or_replaced, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")
