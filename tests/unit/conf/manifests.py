@@ -81,3 +81,8 @@ def closed(schema: Any) -> Any:
     if isinstance(schema.get("properties"), dict) and schema.get("type") == "object" and not is_open:
         found["additionalProperties"] = False
     return found
+
+
+def gateway_pod() -> Manifest:
+    found: Manifest = manifest("StatefulSet", "waystation-gateway")["spec"]["template"]
+    return found
