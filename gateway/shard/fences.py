@@ -11,10 +11,10 @@ In the other order the commit could be void and the barrier say that it counts.
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from gateway.bus import Bus
-from gateway.errors import BusError
+from gateway.stored import stored
 from schemas.fences import encode_fence, epoch_headers, fence_key
 from schemas.leases import Claimant
 from schemas.topics import Topics
@@ -24,20 +24,9 @@ Verdict = Literal["counts", "void", "fence", "removal", "malformed"]
 
 async def write_fences(bus: Bus, topics: Topics, owned: Mapping[int, int], claimant: Claimant) -> None:
     """Begins the epochs of `owned` (epoch by shard). Returns once all fences are stored. Raises BusError."""
+    value = encode_fence(claimant)
+    records = {shard: (fence_key(epoch), value, epoch_headers(epoch)) for shard, epoch in owned.items()}
     for topic in (topics.sessions, topics.spool):  # in this order: see above
-        await asyncio.gather(*(_write_fence(bus, topic, shard, epoch, claimant) for shard, epoch in owned.items()))
-
-
-async def _write_fence(bus: Bus, topic: str, shard: int, epoch: int, claimant: Claimant) -> None:
-    stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def done(error: Any, _record: Any) -> None:
-        if stored.done():  # nobody waits any more
-            return
-        if error is not None:
-            stored.set_exception(BusError(f"cannot write to the topic {topic}: {error.str()}"))
-        else:
-            stored.set_result(None)
-
-    bus.produce(topic, shard, fence_key(epoch), encode_fence(claimant), epoch_headers(epoch), done)
-    await stored
+        refused = f"cannot write to the topic {topic}"
+        fences = (stored(bus, topic, shard, record, refused) for shard, record in records.items())
+        await asyncio.gather(*fences)

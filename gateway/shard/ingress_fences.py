@@ -25,9 +25,7 @@ the fences: it counted when it was read.
 import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from gateway.errors import BusError
 from gateway.record import Record
 from gateway.shard.catch_up_reader import IngressCatchUpReader
 from gateway.shard.messages import Message
@@ -36,6 +34,7 @@ from gateway.shard.quarantine import quarantine
 from gateway.shard.retained_fences import fence_key
 from gateway.shard.routes import ShardRoutes
 from gateway.shard.shard import Shard
+from gateway.stored import stored
 from mqtt.properties import NO_PROPERTIES
 from schemas.cluster_topics import FENCES_TOPIC, VERSION, Fences, decode_fences, encode_fences
 from schemas.envelope import Headers, Meta, ingress_headers
@@ -65,18 +64,8 @@ async def write_ingress_fences(node: Node, owned: Mapping[int, int]) -> None:
 
 def _written(node: Node, topic: str, partition: int, key: str, epochs: list[tuple[int, int]]) -> asyncio.Future[None]:
     value = encode_fences(Fences(VERSION, node.settings.gateway.name, node.numbers.boot, epochs))
-    stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def done(error: Any, _record: Record) -> None:
-        if stored.done():
-            return
-        if error is None:
-            stored.set_result(None)
-        else:
-            stored.set_exception(BusError(f"cannot write a fence to partition {partition} of {topic}: {error.str()}"))
-
-    node.bus.produce(topic, partition, key.encode(), value, _headers(node), done)
-    return stored
+    refused = f"cannot write a fence to partition {partition} of {topic}"
+    return stored(node.bus, topic, partition, (key.encode(), value, _headers(node)), refused)
 
 
 def _headers(node: Node) -> Headers:
