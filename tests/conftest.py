@@ -67,10 +67,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(left_open)
 
 
-def pytest_runtest_teardown(item: pytest.Item) -> None:
-    """What a test with Spark leaves to the garbage collector is not blamed on a later one."""
-    if _uses_spark(item):
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """What a test with Spark, or a file of tests with real processes, leaves to the garbage collector is not blamed on
+    a later one."""
+    if _uses_spark(item) or (_has_processes(item) and (nextitem is None or nextitem.path != item.path)):
         gc.collect()
+
+
+def _has_processes(item: pytest.Item) -> bool:
+    return not {"integration", "acceptance"}.isdisjoint(item.path.parts)
 
 
 def _uses_spark(item: pytest.Item) -> bool:

@@ -152,12 +152,19 @@ class CuttableProxy:
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(lambda: _Way(self).accept(), HOST, self.port)
 
-    async def close(self) -> None:
+    def accept_no_more(self) -> None:
+        """Whoever was accepted and not made yet is reset once it is. The server must not be closed before: Python
+        3.11 forgets such connections without closing them."""
+        for listening in self._server.sockets:
+            asyncio.get_running_loop().remove_reader(listening.fileno())
+        self._cut.add(ANYBODY)
+        for task in self._tasks:
+            task.cancel()
+
+    def close(self) -> None:
         self._server.close()
         for way in list(self._ways):
             way.reset()
-        for task in self._tasks:
-            task.cancel()
 
     # -- for the test, from its thread ---------------------------------------------------------------------------------
 
@@ -232,9 +239,7 @@ class Proxies:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        for proxy in self._all:
-            self.call(proxy.close())
-        self.call(asyncio.sleep(0.05))  # connections that are reset are closed in a later turn of the loop
+        self.call(self._close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -245,6 +250,17 @@ class Proxies:
         self.call(proxy.listen())
         self._all.append(proxy)
         return proxy
+
+    async def _close(self) -> None:
+        """Returns once no connection is left, not even one that was being accepted."""
+        for proxy in self._all:
+            proxy.accept_no_more()
+        others = asyncio.all_tasks() - {cast("asyncio.Task[Any]", asyncio.current_task())}
+        await asyncio.gather(*others, return_exceptions=True)
+        for proxy in self._all:
+            proxy.close()
+        while any(proxy.connections for proxy in self._all):
+            await asyncio.sleep(0)
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(_CALL_S)
