@@ -12,6 +12,7 @@ WaystationError
     ├── HomeUnreachable       the gateway that has a client's shard does not answer
     ├── LinkProtocolError     the other side of a link sends what no gateway would: close it
     ├── Outranked             another gateway has fenced a shard in this gateway's epoch, or a higher one
+    ├── SocketsError          sockets cannot pass to another process of this machine; the text says why
     └── ProxyHeaderError      a proxy sent a missing or wrong header about its client: close the connection
 """
 
@@ -29,6 +30,10 @@ class BusError(GatewayError):
 
 class ClusterError(GatewayError):
     """An operator asks for a change of owner that cannot be; the text says why."""
+
+
+class SocketsError(GatewayError):
+    """Sockets cannot pass to another process of this machine; the text says why."""
 
 
 class SpoolError(GatewayError):
