@@ -82,8 +82,12 @@ class SubscriptionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Subscribed(msgspec.Struct, frozen=True):
+    """`bundles`: ids of messages that came in bundles and were sent to the session as retained ones, and until when
+    other copies of them may come, ms since the epoch (M14)."""
+
     subscriptions: list[SubscriptionRecord]
     version: int = 1
+    bundles: dict[str, int] | msgspec.UnsetType = msgspec.UNSET
 
 
 class OutgoingRecord(msgspec.Struct, frozen=True):

@@ -81,7 +81,7 @@ def _is_for(session: Session, pending: PendingMessage) -> bool:
     """Whether a session whose subscriptions match gets the message, or has it already. A session that is being sent
     retained messages notes that this one has come."""
     message = pending.message
-    if message.id in session.retained_sent:
+    if message.id in session.retained_sent or message.id in session.retained_bundles:
         return False
     if pending.position >= 0 and (session.client in pending.done or pending.offered_at < session.since):
         return False

@@ -31,6 +31,9 @@ class Session(SessionQueue):
 
     `assignments` are what share groups have assigned to it, None if it has never been a member of one.
 
+    `retained_sent` are ids of messages that were sent on SUBSCRIBE and whose live copies may still come, and until
+    when; `retained_bundles` those that came in bundles (:class:`schemas.session_log.Subscribed`).
+
     Only this file sets the fields, but for those of subscriptions, which :mod:`gateway.shard.subscribing` has.
     """
 
@@ -46,6 +49,7 @@ class Session(SessionQueue):
     inbound: InboundExchanges = field(default_factory=InboundExchanges)
     assignments: SessionAssignments | None = None
     retained_sent: dict[str, float] = field(default_factory=dict)
+    retained_bundles: dict[str, int] = field(default_factory=dict)
     subscribing: int = 0
     live_meanwhile: set[str] = field(default_factory=set)
     sending: bool = False
@@ -60,6 +64,18 @@ class Session(SessionQueue):
     def unacknowledged(self) -> int:
         """Messages at QoS 1 and 2 that the client has in hand, or will have at once."""
         return len(self.in_flight)
+
+    def remember_bundle(self, message_id: str, until_ms: int, most: int) -> None:
+        """A retained message, which is sent now, came in a bundle of which other copies may come until then."""
+        known = self.retained_bundles
+        if len(known) >= most:
+            del known[next(iter(known))]
+        known[message_id] = until_ms
+
+    def forget_bundles(self, now_ms: float) -> None:
+        """Those of which no other copies come any more."""
+        if self.retained_bundles:
+            self.retained_bundles = {i: until for i, until in self.retained_bundles.items() if until > now_ms}
 
     def has_in_hand(self, delivery: Delivery) -> bool:
         """Whether what was delivered to the client as `delivery` is still open."""

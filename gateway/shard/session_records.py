@@ -1,5 +1,7 @@
 """What the session log says of a session, now (G8), and what neither it nor the spool has. Pure."""
 
+from msgspec import UNSET
+
 from gateway.shard.messages import Delivery
 from gateway.shard.session import Session
 from schemas.session_log import OutgoingRecord, SessionOpened, Subscribed, WindowRecord
@@ -20,7 +22,8 @@ def opened_record(session: Session) -> SessionOpened:
 
 
 def subscribed_record(session: Session) -> Subscribed:
-    return Subscribed([s.record for s in session.subscriptions.values()])
+    records = [s.record for s in session.subscriptions.values()]
+    return Subscribed(records, bundles=session.retained_bundles or UNSET)
 
 
 def window_record(session: Session) -> WindowRecord:

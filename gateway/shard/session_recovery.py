@@ -133,6 +133,7 @@ class SessionRecovery:
         if found is None:
             return
         if isinstance(record, Subscribed):
+            found.retained_bundles = {} if record.bundles is msgspec.UNSET else record.bundles
             for subscription in record.subscriptions:
                 found.subscriptions[subscription.filter] = SessionSubscription(key.client, subscription)
                 if split_shared(subscription.filter) is not None:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -27,6 +27,12 @@ from schemas.reserved_topics import is_local
 from schemas.session_log import SubscriptionRecord
 
 _RETAINED_FENCE_S = 30.0
+RETAINED_BUNDLES: Final = 1_000
+"""Bundles of which a session knows that it was sent them as retained messages; beyond that it forgets the first one."""
+
+_COPY_MS: Final = 30_000
+"""How long after the end of a bundle's lifetime a copy of it may still come from the routers."""
+
 _RECORD_BYTES = 210
 """Of a subscription in the session log, but for its filter and its positions on `ingress`."""
 _POSITION_BYTES = 26
@@ -83,6 +89,7 @@ class Subscriber:
         for some in _some(list({wanted.filter: wanted for wanted in allowed}.values())):
             await asyncio.gather(*(self._add(session, wanted, identifier) for wanted in some))
             await asyncio.sleep(0)
+        session.forget_bundles(self._node.clock() * 1000)
         retaining = [w for w in allowed if w.retain_handling < 2 and split_shared(w.filter) is None]
         if retaining:
             if self._node.settings.gateway.cluster.enabled:  # others may have stored some
@@ -95,8 +102,11 @@ class Subscriber:
         if session.logged and allowed:
             await self._writer.durable(partial(self._writer.subscribed, session))
         answer(codes)
+        in_log = len(session.retained_bundles)
         if asking:
             await self._send_retained(session, asking, identifier, kept=False)
+        if session.logged and len(session.retained_bundles) > in_log:
+            self._writer.subscribed(session)
         self._deliverer.flush()
 
     async def unsubscribe(self, session: Session, filters: list[str]) -> list[ReasonCode]:
@@ -226,6 +236,8 @@ class Subscriber:
             pending = PendingMessage(message, session.shard, -1, now, [])
             session.retained_sent[message.id] = now + _RETAINED_FENCE_S
             self._fenced.add(session)
+            if message.bundle is not None and message.expires is not None:
+                session.remember_bundle(message.id, message.expires + _COPY_MS, RETAINED_BUNDLES)
             self._deliverer.offer(session, pending, Delivery(session.client, pending, qos, True, identifiers))
             self._deliverer.offered(pending)
         return found
