@@ -21,6 +21,7 @@ from gateway.console.opening import open_console
 from gateway.feeds.follower import FeedFollower
 from gateway.feeds.service import FeedService
 from gateway.feeds.topics import FeedTopics
+from gateway.host.dispatched import open_dispatched
 from gateway.host.host_server import HostServer
 from gateway.host.listeners import Listeners, open_quic_tls
 from gateway.host.member_tls import open_member_tls
@@ -166,6 +167,7 @@ async def run(settings: Settings, part: str) -> None:
     watcher = Watcher([*access.files, *served, *enrolled, *mesh_files, *member_files])
     _on_signals(_RELOAD_SIGNALS, loop, watcher.reload)
     clients = await Listeners.open(hosts, gateway, tls, quic)
+    dispatched = open_dispatched(hosts, gateway)
     relay_at = None if cluster is None else await cluster.listen(clients)
     owner = None if cluster is None else cluster.owners.owner
     access_point = AccessPoint(members, gateway.access_point, Random(), loop.time, owner)
@@ -195,6 +197,8 @@ async def run(settings: Settings, part: str) -> None:
         if cluster is not None:
             await cluster.give_up()
         clients.close()
+        if dispatched is not None:
+            dispatched.close()
         await http.stop()
         await feed_topics.stop()
         feeds.stop()

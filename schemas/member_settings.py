@@ -9,7 +9,7 @@ from schemas.access_settings import is_loopback
 from schemas.errors import SettingsError
 from schemas.leases import MOST_STANDBYS
 from schemas.members import BEARERS, CONSOLE, GatewayAddress
-from schemas.sections import OFF, ListenerPort, Natural, Seconds, Section
+from schemas.sections import OFF, ListenerPort, Natural, Port, Positive, Seconds, Section
 
 Strategy = Literal["connections", "cpu", "memory"]
 
@@ -43,7 +43,8 @@ class GatewayClusterSettings(Section, frozen=True, kw_only=True):
     `standby_session_bytes`: of memory for the session records of all shards that this gateway keeps warm.
 
     `members_…`: of the listener that takes connections of other gateways. `server_reference`: whether clients that say
-    that they follow a Server Reference are sent to their home, instead of being relayed there.
+    that they follow a Server Reference are sent to their home, instead of being relayed there. `sockets`: the directory
+    in which the processes of a machine reach one another (R1, R5); empty: they pass no sockets.
     """
 
     enabled: bool
@@ -60,12 +61,24 @@ class GatewayClusterSettings(Section, frozen=True, kw_only=True):
     members_key: str
     members_ca: str
     server_reference: bool
+    sockets: str
     links: LinkSettings
 
     @property
     def members_files(self) -> tuple[str, str, str]:
         """Certificate, key and authorities for connections between gateways; all empty without TLS."""
         return self.members_certificate, self.members_key, self.members_ca
+
+
+class DispatcherSettings(Section, frozen=True, kw_only=True):
+    """Of the process that accepts MQTT over TCP for all gateways of a machine (R1). `connections`: the most that no
+    gateway has yet; `connect_timeout_s`: how long it waits to learn who a client is."""
+
+    host: HostName
+    port: Port
+    metrics_port: ListenerPort
+    connections: Positive
+    connect_timeout_s: Seconds
 
 
 class AccessPointSettings(Section, frozen=True, kw_only=True):

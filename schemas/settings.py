@@ -26,6 +26,7 @@ from schemas.maintain_settings import MaintainSettings, check_maintain
 from schemas.member_settings import (
     AccessPointSettings,
     AdvertiseSettings,
+    DispatcherSettings,
     GatewayClusterSettings,
     check_members,
 )
@@ -194,6 +195,7 @@ class GatewaySettings(Section, frozen=True, kw_only=True):
     authorization: AuthorizationSettings
     policy: PolicySettings
     cluster: GatewayClusterSettings
+    dispatcher: DispatcherSettings
     access_point: AccessPointSettings
     advertise: AdvertiseSettings
     mesh: MeshSettings

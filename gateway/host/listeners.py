@@ -50,7 +50,7 @@ class Listeners:
         """Opens the configured listeners; those with TLS only if `tls` is given, and QUIC if `quic` is. Raises OSError
         for an address that cannot be used."""
         listeners = cls(server)
-        await listeners._open_tcp("mqtt", settings.host, settings.mqtt_port, _tcp_protocol(server, settings))
+        await listeners._open_tcp("mqtt", settings.host, settings.mqtt_port, tcp_protocol(server, settings))
         await listeners._open_websocket("websocket", server, settings, settings.websocket_port)
         if tls is not None:
             secure = settings.tls
@@ -135,7 +135,8 @@ def open_quic_tls(settings: GatewaySettings) -> "QuicTls | None":
     return QuicTls(settings.tls, settings.limits)
 
 
-def _tcp_protocol(server: HostServer, settings: GatewaySettings) -> Protocol:
+def tcp_protocol(server: HostServer, settings: GatewaySettings) -> Protocol:
+    """What reads from a client of MQTT over TCP."""
     if not settings.proxy_protocol:
         return lambda: MqttTcpProtocol(server)
     trusted = TrustedProxies(settings.trusted_proxies)

@@ -135,6 +135,9 @@ _PLAIN = {
         "How often reading from Kafka paused because too many messages waited for a failing spool",
     ),
     "admin_refused": _Plain("waystation_admin_requests_refused", "Unauthorised admin requests"),
+    "dispatched": _Plain(
+        "waystation_clients_dispatched", "Clients over TCP that the dispatcher of the machine gave to this gateway"
+    ),
     "relays_opened": _Plain(
         "waystation_relays_opened", "Clients whose bytes were relayed to their home at another gateway"
     ),

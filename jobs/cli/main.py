@@ -30,6 +30,7 @@ COMMANDS = {
     "sessions": ("sessions", "session", "kick"),
     "gateways": ("gateways", "shards", "shard"),
     "gateway": ("gateway",),
+    "dispatcher": ("dispatcher",),
     "ledger": ("query", "journey"),
     "decisions": ("explain", "audit"),
     "quality": ("quality",),

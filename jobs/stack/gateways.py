@@ -1,8 +1,9 @@
-"""The gateways of a local stack: their parts, names, ports and environments (G14).
+"""The gateways of a local stack: their parts, names, ports and environments (G14), and the dispatcher (R1).
 
 The first gateway is the part `gateway`, with the name and the ports of the configuration: a stack with one gateway has
 that and nothing else. The others are `gateway-2`, `gateway-3`, …, with names made from the first's, and with free ports
-that are remembered.
+that are remembered. With them comes the part `dispatcher`, which has the configured port for MQTT; the first gateway
+then has a free one too.
 
 Gateways that share their shards write epochs, by which later ones recognise what counts. A gateway that does not share
 its shards writes none. So a data directory in which several gateways have run stays a cluster, however many run next.
@@ -19,6 +20,7 @@ from schemas.readiness import read_json, read_ready, write_json
 from schemas.settings import GatewaySettings
 
 FIRST = "gateway"
+DISPATCHER = "dispatcher"
 MOST = 16
 FILE = "gateways.json"
 _PREFIX = "WAYSTATION_GATEWAY__"
@@ -58,6 +60,11 @@ class LocalGateway(NamedTuple):
     name: str
     env: Mapping[str, str]
 
+    @property
+    def is_behind_dispatcher(self) -> bool:
+        """Whether it would have the configured port for MQTT, and the dispatcher has it instead."""
+        return self.part == FIRST and f"{_PREFIX}MQTT_PORT" in self.env
+
 
 def part_names(count: int) -> list[str]:
     return [FIRST, *(f"{FIRST}-{number}" for number in range(2, count + 1))]
@@ -84,7 +91,8 @@ def remember_cluster(data: Path) -> None:
 def choose_ports(
     gateway: GatewaySettings, ports: Ports, free_ports: bool, count: int, is_cluster: bool
 ) -> tuple[PortMap, ...]:
-    """For each gateway the ports that differ from the configured ones: of the first only that for other gateways.
+    """For each gateway the ports that differ from the configured ones: of the first only that for other gateways, and
+    that for MQTT if there is a dispatcher.
 
     Raises PortTaken.
     """
@@ -95,13 +103,30 @@ def choose_ports(
     if isinstance(members, int):
         setting = f"gateway.{_MEMBERS.setting}"
         first[_MEMBERS.setting] = ports.choose(_MEMBERS.name, gateway.host, 0 if free_ports else members, setting)
+    if has_dispatcher(gateway, count):
+        first["mqtt_port"] = ports.choose(f"{FIRST}-mqtt", gateway.host, 0, "gateway.mqtt_port")
     return (first, *(_free_ports(gateway, ports, part) for part in part_names(count)[1:]))
 
 
-def local_gateways(first: str, ports: Sequence[PortMap], is_cluster: bool) -> list[LocalGateway]:
-    """One gateway for each of `ports`; `first` is the configured name."""
+def has_dispatcher(gateway: GatewaySettings, count: int) -> bool:
+    """Whether a stack with so many gateways has one."""
+    return count > 1 and isinstance(_configured(gateway, "mqtt_port"), int)
+
+
+def dispatcher_environment(gateway: GatewaySettings, data: Path, port: int | str, metrics: int | str) -> dict[str, str]:
+    """What the dispatcher has in its environment in addition to the other parts."""
+    settings = {"DISPATCHER__PORT": str(port), "DISPATCHER__METRICS_PORT": str(metrics), "CLUSTER__ENABLED": "true"}
+    return {f"{_PREFIX}{key}": value for key, value in settings.items()} | _sockets(gateway.cluster.sockets, data)
+
+
+def local_gateways(
+    first: str, ports: Sequence[PortMap], is_cluster: bool, data: Path | None = None, sockets: str = ""
+) -> list[LocalGateway]:
+    """One gateway for each of `ports`; `first` is the configured name, and `sockets` the configured directory."""
     shared = {f"{_PREFIX}CLUSTER__ENABLED": "true"} if is_cluster else {}
     count = len(ports)
+    if count > 1 and data is not None:
+        shared |= _sockets(sockets, data)
     return [
         LocalGateway(part, name, shared | _variables(of_it) | ({} if part == FIRST else _of_another(name)))
         for part, name, of_it in zip(part_names(count), gateway_names(first, count), ports, strict=True)
@@ -109,16 +134,23 @@ def local_gateways(first: str, ports: Sequence[PortMap], is_cluster: bool) -> li
 
 
 def all_of_them(only: Collection[str], gateways: Sequence[LocalGateway]) -> frozenset[str]:
-    """The parts of `up --only`, where `gateway` means all gateways."""
-    return frozenset(only) | frozenset(gateway.part for gateway in gateways if FIRST in only)
+    """The parts of `up --only`, where `gateway` means all gateways, and the dispatcher if there is one."""
+    if FIRST not in only:
+        return frozenset(only)
+    dispatcher = [DISPATCHER for gateway in gateways if gateway.is_behind_dispatcher]
+    return frozenset([*only, *(gateway.part for gateway in gateways), *dispatcher])
 
 
-def announced_listeners(data: Path, part: str) -> Mapping[str, str] | None:
+def announced_listeners(data: Path, gateway: LocalGateway) -> Mapping[str, str] | None:
     """The listeners that a gateway has announced; None if it has announced nothing."""
-    content = read_ready(data, part)
+    content = read_ready(data, gateway.part)
     if content is None:
         return None
-    return {listener_name(part, name): address for name, address in dict(content.get("listeners", {})).items()}
+    listeners = dict(content.get("listeners", {}))
+    found = {listener_name(gateway.part, name): address for name, address in listeners.items()}
+    if gateway.is_behind_dispatcher and "mqtt" in found:  # that name is the dispatcher's
+        found[f"{FIRST}-mqtt"] = found.pop("mqtt")
+    return found
 
 
 def listener_name(part: str, listener: str) -> str:
@@ -142,6 +174,11 @@ def _configured(gateway: GatewaySettings, setting: str) -> int | str | None:
     for name in setting.split("."):
         value = getattr(value, name, None)
     return value if isinstance(value, int | str) else None
+
+
+def _sockets(configured: str, data: Path) -> dict[str, str]:
+    """Where the gateways and the dispatcher meet, unless the configuration says where."""
+    return {} if configured else {f"{_PREFIX}CLUSTER__SOCKETS": str(data / "sockets")}
 
 
 def _free_ports(gateway: GatewaySettings, ports: Ports, part: str) -> PortMap:

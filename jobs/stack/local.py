@@ -164,7 +164,7 @@ def local_supervisor(plan: Plan, environ: Mapping[str, str], console: Console, m
 
     return Supervisor(
         data,
-        selected(local_parts(settings, data, spec, broker_argv, [sys.executable], env, gateways), only),
+        selected(local_parts(settings, data, spec, broker_argv, [sys.executable], env, gateways, addresses), only),
         Limits(
             settings.stack.start_timeout_s,
             settings.stack.stop_timeout_s,
@@ -191,4 +191,5 @@ def _gateways(plan: Plan, console: Console) -> tuple[list[LocalGateway], Address
         remember_cluster(plan.data)
     elif was_cluster and not gateway.cluster.enabled:
         console.say("several gateways have run in this directory, so gateway.cluster.enabled = true")
-    return local_gateways(gateway.name, addresses.gateways, is_cluster), addresses
+    sockets = gateway.cluster.sockets
+    return local_gateways(gateway.name, addresses.gateways, is_cluster, plan.data, sockets), addresses

@@ -1,4 +1,4 @@
-"""The parts of the local stack: broker, topics, router, ledger, gateways; and their environment.
+"""The parts of the local stack: broker, topics, router, ledger, gateways, dispatcher; and their environment.
 
 A child is configured by its environment alone: `WAYSTATION_CONF`, `WAYSTATION_DATA`, `WAYSTATION_PART`, and overrides
 of single keys that the stack decides (addresses). See :func:`schemas.settings.process_settings`.
@@ -13,7 +13,15 @@ from typing import NamedTuple
 
 from jobs.stack import broker
 from jobs.stack.broker import BrokerSpec
-from jobs.stack.gateways import LocalGateway, PortMap, announced_listeners, choose_ports
+from jobs.stack.gateways import (
+    DISPATCHER,
+    LocalGateway,
+    PortMap,
+    announced_listeners,
+    choose_ports,
+    dispatcher_environment,
+    has_dispatcher,
+)
 from jobs.stack.generations import generation_of
 from jobs.stack.java import Java
 from jobs.stack.part import Part
@@ -22,7 +30,8 @@ from jobs.stack.process import can_take_priority_back
 from jobs.stack.state import DATA_VARIABLE
 from jobs.stack.topics import admin_client, create_topics, declared_topics
 from schemas.readiness import PART_VARIABLE, read_json, read_ready
-from schemas.settings import Settings
+from schemas.sections import OFF
+from schemas.settings import GatewaySettings, Settings
 
 BROKER_HOST = "127.0.0.1"
 
@@ -45,6 +54,7 @@ class Addresses(NamedTuple):
     backup_metrics: int
     ledger_metrics: int
     gateways: tuple[PortMap, ...] = ({},)
+    dispatcher_metrics: int | str = OFF
 
     @property
     def bootstrap(self) -> str:
@@ -91,7 +101,16 @@ def choose_addresses(
         else metrics("backup", router.metrics_host, router.backup_metrics_port, "router.backup_metrics_port"),
         ledger_metrics=metrics("ledger", ledger.metrics_host, ledger.metrics_port, "ledger.metrics_port"),
         gateways=choose_ports(gateway, ports, free_ports, gateways, is_cluster),
+        dispatcher_metrics=_dispatcher_metrics(gateway, ports, free_ports, gateways),
     )
+
+
+def _dispatcher_metrics(gateway: GatewaySettings, ports: Ports, free_ports: bool, gateways: int) -> int | str:
+    configured = gateway.dispatcher.metrics_port
+    if isinstance(configured, str) or not has_dispatcher(gateway, gateways):
+        return OFF
+    name, key = f"{DISPATCHER}-metrics", "gateway.dispatcher.metrics_port"
+    return ports.choose(name, gateway.host, 0 if free_ports else configured, key)
 
 
 def broker_spec(settings: Settings, data: Path, addresses: Addresses) -> BrokerSpec:
@@ -142,6 +161,7 @@ def local_parts(
     interpreter: Sequence[str],
     env: Mapping[str, str],
     gateways: Sequence[LocalGateway],
+    addresses: Addresses,
 ) -> list[Part]:
     """The local stack. `interpreter` runs the modules of the platform's own parts."""
     router_parts = (
@@ -158,12 +178,25 @@ def local_parts(
             may_lower_priority=lambda: ledger_may_lower_priority(data, ledger.name, settings.router.route_lead_s),
         ),
         *(gateway_part(data, interpreter, env, gateway) for gateway in gateways),
+        *(
+            dispatcher_part(settings.gateway, data, interpreter, env, addresses)
+            for gateway in gateways
+            if gateway.is_behind_dispatcher
+        ),
     ]
 
 
 def gateway_part(data: Path, interpreter: Sequence[str], env: Mapping[str, str], gateway: LocalGateway) -> Part:
     part = platform_part(data, interpreter, {**env, **gateway.env}, gateway.part, "gateway")
-    return part._replace(ready=partial(announced_listeners, data, gateway.part))
+    return part._replace(ready=partial(announced_listeners, data, gateway))
+
+
+def dispatcher_part(
+    gateway: GatewaySettings, data: Path, interpreter: Sequence[str], env: Mapping[str, str], addresses: Addresses
+) -> Part:
+    """It has the configured port for MQTT."""
+    own = dispatcher_environment(gateway, data, addresses.mqtt, addresses.dispatcher_metrics)
+    return platform_part(data, interpreter, {**env, **own}, DISPATCHER, "gateway.dispatch")
 
 
 def routers(settings: Settings) -> dict[str, list[str]]:

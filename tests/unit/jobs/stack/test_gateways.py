@@ -18,7 +18,7 @@ from jobs.stack.gateways import (
     remember_cluster,
 )
 from jobs.stack.java import Java
-from jobs.stack.parts import choose_addresses, environment, gateway_part
+from jobs.stack.parts import choose_addresses, dispatcher_part, environment, gateway_part
 from jobs.stack.ports import FIRST, LAST
 from jobs.stack.state import StackState
 from schemas.readiness import announce_ready
@@ -42,7 +42,7 @@ def settings_of_each(data: Path, count: int, is_cluster: bool = True) -> dict[st
     addresses = choose_addresses(settings, data, True, count, is_cluster)
     shared = environment([], data, addresses, Java(data, 21))
     found = {}
-    for gateway in local_gateways(settings.gateway.name, addresses.gateways, is_cluster):
+    for gateway in local_gateways(settings.gateway.name, addresses.gateways, is_cluster, data):
         env = gateway_part(data, ["python"], CONFIGURED | shared, gateway).env
         found[gateway.part] = process_settings({k: v for k, v in env.items() if k.startswith("WAYSTATION_GATEWAY__")})
     return found
@@ -80,11 +80,44 @@ def test_the_ports_of_all_gateways_are_remembered(tmp_path: Path) -> None:
 
 
 def test_the_first_has_the_configured_ports_and_the_others_free_ones(tmp_path: Path) -> None:
+    free = choose_addresses(process_settings(CONFIGURED), tmp_path, True).http
+    settings = process_settings(CONFIGURED | {"WAYSTATION_GATEWAY__HTTP_PORT": str(free)})
+    addresses = choose_addresses(settings, tmp_path, False, 2, True)
+    assert addresses.http == free
+    assert "http_port" not in addresses.gateways[0]
+    assert addresses.gateways[1]["http_port"] != free
+
+
+def test_the_dispatcher_has_the_configured_port_for_mqtt_and_meets_the_gateways(tmp_path: Path) -> None:
+    """R1: clients find the port where they found that of a gateway alone."""
     free = choose_addresses(process_settings(CONFIGURED), tmp_path, True).mqtt
     settings = process_settings(CONFIGURED | {"WAYSTATION_GATEWAY__MQTT_PORT": str(free)})
-    addresses = choose_addresses(settings, tmp_path, False, 2, True)
+    addresses = choose_addresses(settings, tmp_path, False, 3, True)
     assert addresses.mqtt == free
-    assert addresses.gateways[1]["mqtt_port"] != free
+    assert len({free, *(one["mqtt_port"] for one in addresses.gateways)}) == 4
+    part = dispatcher_part(settings.gateway, tmp_path, ["python"], CONFIGURED, addresses)
+    dispatcher = process_settings({k: v for k, v in part.env.items() if k.startswith("WAYSTATION_GATEWAY__")}).gateway
+    assert dispatcher.dispatcher.port == free
+    assert dispatcher.dispatcher.metrics_port not in (0, "off")
+    assert dispatcher.cluster.enabled
+    met = {one.gateway.cluster.sockets for one in settings_of_each(tmp_path, 3).values()}
+    assert met == {dispatcher.cluster.sockets} == {str(tmp_path / "sockets")}
+
+
+def test_there_is_no_dispatcher_for_one_gateway_or_without_mqtt_over_tcp(tmp_path: Path) -> None:
+    settings = process_settings(CONFIGURED)
+    alone = local_gateways("gateway-1", choose_addresses(settings, tmp_path, True, 1, True).gateways, True, tmp_path)
+    assert not alone[0].is_behind_dispatcher
+    assert not any("SOCKETS" in key for key in alone[0].env)
+    off = process_settings(CONFIGURED | {"WAYSTATION_GATEWAY__MQTT_PORT": "off"})
+    addresses = choose_addresses(off, tmp_path, True, 2, True)
+    assert not any(one.is_behind_dispatcher for one in local_gateways("gateway-1", addresses.gateways, True, tmp_path))
+    assert addresses.dispatcher_metrics == "off"
+
+
+def test_a_configured_directory_of_sockets_stays(tmp_path: Path) -> None:
+    gateways_of = local_gateways("gateway-1", ({"mqtt_port": 1}, {}), True, tmp_path, "/run/sockets")
+    assert not any("SOCKETS" in key for one in gateways_of for key in one.env)
 
 
 def test_only_the_first_is_advertised_where_the_configuration_says(tmp_path: Path) -> None:
@@ -149,6 +182,9 @@ def test_only_gateway_means_all_gateways() -> None:
     assert all_of_them({"gateway"}, parts) == {"gateway", "gateway-2", "gateway-3"}
     assert all_of_them({"gateway-2", "ledger"}, parts) == {"gateway-2", "ledger"}
     assert all_of_them((), parts) == frozenset()
+    behind = local_gateways("gateway-1", ({"mqtt_port": 1}, {}), is_cluster=True)
+    assert all_of_them({"gateway"}, behind) == {"gateway", "gateway-2", "dispatcher"}
+    assert all_of_them({"gateway-2"}, behind) == {"gateway-2"}
 
 
 def test_the_listeners_of_the_first_keep_their_names(tmp_path: Path) -> None:
@@ -162,6 +198,15 @@ def test_the_listeners_of_the_first_keep_their_names(tmp_path: Path) -> None:
     assert second.ready() == {"gateway-2-mqtt": "h:1", "gateway-2-metrics": "h:11"}
     state = stack_state({**(first.ready() or {}), **(second.ready() or {})}, {"gateway": "gw", "gateway-2": "gw-2"})
     assert metrics_listeners(state) == {"gw": "h:10", "gw-2": "h:11"}
+
+
+def test_mqtt_is_the_dispatchers_if_there_is_one(tmp_path: Path) -> None:
+    """Whoever looks for it finds the port that outlives each gateway."""
+    first, second = local_gateways("gateway-1", ({"mqtt_port": 1}, {"mqtt_port": 2}), is_cluster=True)
+    for number, gateway in enumerate((first, second)):
+        announce_ready(tmp_path, gateway.part, {"listeners": {"mqtt": f"h:{number}", "http": f"h:1{number}"}})
+    assert gateway_part(tmp_path, ["python"], {}, first).ready() == {"gateway-mqtt": "h:0", "http": "h:10"}
+    assert gateway_part(tmp_path, ["python"], {}, second).ready() == {"gateway-2-mqtt": "h:1", "gateway-2-http": "h:11"}
 
 
 def test_the_record_of_a_stack_of_an_earlier_version_names_no_gateways() -> None:

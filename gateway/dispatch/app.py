@@ -1,0 +1,169 @@
+"""The dispatcher process: assembles what it follows, accepts and serves, and ends in order (R1).
+
+It runs on asyncio's own loop. uvloop stops watching a socket that has an error, such as a reset of a client that is
+being looked at.
+"""
+
+import asyncio
+import resource
+import signal
+import socket
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from typing import Final
+
+import structlog
+
+from gateway.broker_clock import BrokerClock
+from gateway.bus import KafkaBus
+from gateway.cluster.lease_messages import LeaseRead
+from gateway.cluster.lease_table import LeaseTable
+from gateway.dispatch.choice import Choice
+from gateway.dispatch.dispatcher import Dispatcher
+from gateway.dispatch.listening import open_listening, port_of
+from gateway.dispatch.observer import DispatcherMetrics, DispatcherObserver
+from gateway.dispatch.replacement import Predecessor, Replaceable, find_predecessor
+from gateway.host.open_files import decide
+from gateway.leases.follower import LeasesFollower
+from gateway.leases.owners import Owners
+from gateway.members.follower import MembersFollower
+from gateway.members.table import MemberTable
+from gateway.sockets.directory import SocketDirectory
+from schemas.errors import SettingsError
+from schemas.identity import shard_of
+from schemas.leases import Claimant
+from schemas.readiness import announce_ready
+from schemas.settings import RESERVED_FILES, GatewaySettings, Settings
+from schemas.topics import Topics
+
+_STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+_GIVE_S: Final = 3.0
+"""How long the end waits until gateways have the clients that are known."""
+
+_METRICS_TRIES: Final = 20
+_METRICS_AGAIN_S: Final = 0.1
+"""The predecessor may still have the port for metrics."""
+
+_NOBODY: Final = Claimant("", 0)
+
+log = structlog.get_logger(__name__)
+
+
+async def run(settings: Settings, part: str) -> None:
+    """Runs until SIGTERM or SIGINT, or until another dispatcher takes its place. Raises SettingsError, SocketsError,
+    BusError, OSError."""
+    loop, gateway = asyncio.get_running_loop(), settings.gateway
+    if not gateway.cluster.sockets:
+        raise SettingsError(
+            "gateway.cluster.sockets is empty: the dispatcher needs the directory in which it reaches its gateways"
+        )
+    stopping: asyncio.Future[bool] = loop.create_future()  # whether a successor is there
+
+    def stop(is_replaced: bool) -> None:
+        if not stopping.done():
+            stopping.set_result(is_replaced)
+
+    def fatal(error: Exception) -> None:
+        if not stopping.done():
+            stopping.set_exception(error)
+
+    for number in _STOP_SIGNALS:
+        loop.add_signal_handler(number, stop, False)
+    _allow_open_files(gateway.dispatcher.connections + RESERVED_FILES)
+    counts, bus = Counter[str](), KafkaBus(settings.kafka, loop, fatal)
+    with SocketDirectory(Path(gateway.cluster.sockets)) as directory:
+        dispatcher = Dispatcher(
+            gateway.dispatcher, gateway.proxy_protocol, directory, await _follow(settings, bus, counts), counts
+        )
+        observer = DispatcherObserver(
+            DispatcherMetrics(counts, lambda: dispatcher.open, lambda: len(dispatcher.processes)),
+            lambda: {"gateways": "" if dispatcher.reaches_any() else "no gateway of this machine takes clients"},
+        )
+        predecessor = await find_predecessor(directory)
+        dispatcher.accept_from(_listening(gateway, predecessor))
+        replaceable = Replaceable(directory, lambda: dispatcher.listening, lambda: stop(True))
+        if predecessor is not None:
+            await predecessor.accepting()
+        listeners = {"mqtt": f"{_host(gateway)}:{port_of(dispatcher.listening)}"}
+        metrics_port = await _observe(observer, gateway, predecessor is not None)
+        if metrics_port is not None:
+            listeners["dispatcher-metrics"] = f"{gateway.host}:{metrics_port}"
+        if part:
+            announce_ready(settings.data, part, {"listeners": listeners})
+        log.info("dispatcher ready", replaces=predecessor is not None, **listeners)
+        try:
+            is_replaced = await stopping
+        finally:
+            replaceable.close()
+            dispatcher.accept_no_more()
+            observer.stop()
+        wait_s = _GIVE_S + (gateway.dispatcher.connect_timeout_s if is_replaced else 0.0)
+        await dispatcher.finish(wait_s, at_once=not is_replaced)
+        await bus.close(_GIVE_S)
+        log.info("dispatcher stopped", replaced=is_replaced, given=counts["taken"])
+
+
+async def _follow(settings: Settings, bus: KafkaBus, counts: Counter[str]) -> Choice:
+    """What is known of gateways and of the owners of shards, from now on. Raises BusError."""
+    loop, gateway, topics = asyncio.get_running_loop(), settings.gateway, Topics(settings.kafka.prefix)
+    members = MemberTable(gateway.cluster.members, gateway.cluster.timeout_s)
+    leases = LeaseTable(settings.kafka.shards)
+    owners = Owners(leases, members, _NOBODY, lambda shard: False, loop.time)
+
+    def read(one: LeaseRead) -> None:
+        leases.apply(one.offset, one.key, one.value)
+
+    def next_owners(client: str) -> Sequence[str]:
+        lease = leases[shard_of(client, len(leases))]
+        return lease.standbys if lease.successor is None else (lease.successor, *lease.standbys)
+
+    following = [MembersFollower(bus, topics.members, members, loop.time, counts, BrokerClock(time.time)).start()]
+    if gateway.cluster.enabled:
+        following.append(LeasesFollower(bus, topics.leases, read, loop.time, counts).start())
+    await asyncio.gather(*following)
+    return Choice(owners.owner, next_owners, members, gateway.access_point, Random(), loop.time)
+
+
+def _host(gateway: GatewaySettings) -> str:
+    return gateway.dispatcher.host or gateway.host
+
+
+def _listening(gateway: GatewaySettings, predecessor: Predecessor | None) -> Sequence[socket.socket]:
+    """The predecessor's, if they have the configured port; otherwise new ones. Raises OSError."""
+    port = gateway.dispatcher.port
+    if predecessor is not None and port in (0, port_of(predecessor.listening)):
+        return predecessor.listening
+    opened = open_listening(_host(gateway), port)
+    for one in () if predecessor is None else predecessor.listening:
+        one.close()
+    return opened
+
+
+async def _observe(observer: DispatcherObserver, gateway: GatewaySettings, has_predecessor: bool) -> int | None:
+    """The port for metrics; None if it is off, or if the predecessor keeps it: clients are served all the same. Raises
+    OSError."""
+    port = gateway.dispatcher.metrics_port
+    if isinstance(port, str):
+        return None
+    for tries_left in reversed(range(_METRICS_TRIES if has_predecessor else 1)):
+        try:
+            return await observer.start(gateway.host, port)
+        except OSError as error:
+            if not has_predecessor:
+                raise
+            if not tries_left:
+                log.error("cannot serve metrics", port=port, reason=error.strerror)
+        await asyncio.sleep(_METRICS_AGAIN_S)
+    return None
+
+
+def _allow_open_files(needed: int) -> None:
+    """Raises the soft limit, as far as the hard one allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    decided = decide(needed, soft, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (decided.soft, hard))
+    if not decided.is_enough:
+        log.warning(f"this process may open {decided.soft} files, but needs {needed}: raise the hard limit")
