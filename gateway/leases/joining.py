@@ -8,6 +8,7 @@ from pathlib import Path
 
 import structlog
 
+from gateway.cluster.connect_ramp import ConnectRamp
 from gateway.cluster.lease_table import Lease
 from gateway.cluster.life import Life
 from gateway.cluster.timings import LeaseTimings, LifeTimings
@@ -18,6 +19,7 @@ from gateway.host.member_tls import MemberTls
 from gateway.host.members_listener import open_members_listener
 from gateway.leases.control import Control
 from gateway.leases.follower import LeasesFollower
+from gateway.leases.losses import Losses
 from gateway.leases.member_links import MemberLinks
 from gateway.leases.owned_shards import OwnedShards
 from gateway.leases.owners import Owners
@@ -106,7 +108,10 @@ class Cluster:
             control.heard(member.name, member.record, is_old=True)
         members.listeners.append(lambda name, record: control.heard(name, record, is_old=False))
         self.owners = Owners(control.table, table, me, lambda shard: control.phase(shard) == "serving", loop.time)
-        self._relays = hosts.relay_to(self.owners, tls)
+        is_ramped = cluster.ramp_connects_per_s > 0
+        ramp = (cluster.ramp_connects_per_s, cluster.ramp_s, cluster.ramp_wait_s)
+        self._ramp = ConnectRamp(*ramp) if is_ramped else None
+        self._relays = hosts.relay_to(self.owners, tls, self._ramp)
         control.listeners.append(self._lease_changed)
 
     async def open_links(self) -> GatewayAddress | None:
@@ -124,6 +129,7 @@ class Cluster:
         shown.begin(self.control.table, self.control.phase)
         now = asyncio.get_running_loop().time
         self.control.listeners.append(lambda before, after: shown.changes.changed(before, after, now()))
+        self.control.listeners.append(Losses(self._member_lost).changed)
         settled = asyncio.ensure_future(self.control.settled())
         await asyncio.wait({settled, stopping}, timeout=_SETTLE_S, return_when=asyncio.FIRST_COMPLETED)
         if not settled.done():
@@ -147,6 +153,12 @@ class Cluster:
         """The last heartbeat is written: nothing is kept warm any more, and links end."""
         self._member_links.stop()
         await self.shards.stop(timeout_s)
+
+    def _member_lost(self, lost: Claimant) -> None:
+        per_s = self._settings.cluster.ramp_connects_per_s
+        log.warning("a gateway was lost: others take its shards", gateway=lost.name, connects_per_s=per_s)
+        if self._ramp is not None:
+            self._ramp.begin(asyncio.get_running_loop().time())
 
     def _lease_changed(self, _before: Lease, lease: Lease) -> None:
         self.owners.lease_changed(lease.shard)
