@@ -13,6 +13,7 @@ from gateway.cluster.lease_table import Lease
 from gateway.cluster.life import Life
 from gateway.cluster.timings import LeaseTimings, LifeTimings
 from gateway.console.cluster import ClusterSources
+from gateway.errors import ClusterError
 from gateway.host.host_server import HostServer
 from gateway.host.listeners import Listeners
 from gateway.host.member_tls import MemberTls
@@ -26,6 +27,7 @@ from gateway.leases.owners import Owners
 from gateway.links.links import Links, LinkTls
 from gateway.members.addresses import links_address
 from gateway.members.follower import MembersFollower
+from gateway.members.record_versions import Reads, RecordVersions
 from gateway.members.table import MemberTable
 from gateway.shard.home import Home
 from gateway.shard.node import Node
@@ -33,7 +35,7 @@ from gateway.shard.quarantine import quarantine
 from gateway.shard.shard_spool import open_spool
 from gateway.shard.standby import Standbys
 from schemas.leases import Claimant
-from schemas.members import GatewayAddress
+from schemas.members import OLDEST_RECORDS, RECORDS, GatewayAddress, Heartbeat
 
 _SILENT_BEATS = 3
 _READING_GAP_BEATS = 2
@@ -107,6 +109,10 @@ class Cluster:
         for member in table:
             control.heard(member.name, member.record, is_old=True)
         members.listeners.append(lambda name, record: control.heard(name, record, is_old=False))
+        self._versions = RecordVersions(node.numbers.boot, Reads(OLDEST_RECORDS, RECORDS), table)
+        self._written = RECORDS
+        self._on_fatal = node.on_fatal
+        members.listeners.append(self._check_version)
         self.owners = Owners(control.table, table, me, lambda shard: control.phase(shard) == "serving", loop.time)
         is_ramped = cluster.ramp_connects_per_s > 0
         ramp = (cluster.ramp_connects_per_s, cluster.ramp_s, cluster.ramp_wait_s)
@@ -153,6 +159,15 @@ class Cluster:
         """The last heartbeat is written: nothing is kept warm any more, and links end."""
         self._member_links.stop()
         await self.shards.stop(timeout_s)
+
+    def _check_version(self, name: str, record: Heartbeat) -> None:
+        misfit = self._versions.misfit(name, record)
+        if misfit is not None:
+            self._on_fatal(ClusterError(misfit))
+        written = self._versions.written(asyncio.get_running_loop().time())
+        if written != self._written:
+            self._written = written
+            log.info("records between gateways are written in another version", version=written, reads=RECORDS)
 
     def _member_lost(self, lost: Claimant) -> None:
         per_s = self._settings.cluster.ramp_connects_per_s
