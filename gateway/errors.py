@@ -5,6 +5,7 @@ WaystationError
     ├── BusError              Kafka refused something, and a retry will not help
     ├── ClusterError          what is asked of the cluster cannot be done; the text says why
     ├── SpoolError            the SQLite spool cannot be opened or written
+    ├── ShardTooNew           a later release has written state of a shard that this one cannot read: do not serve it
     ├── FeedConflict          what is asked of a feed contradicts its state; `reason` is a word for programs
     ├── FeedLimitReached      as many subscribers or administrative messages as allowed are known
     ├── NotAdmitted           a client is refused: send it `reason`
@@ -38,6 +39,17 @@ class SocketsError(GatewayError):
 
 class SpoolError(GatewayError):
     """The spool cannot be opened, read or written; the text names the file and the cause."""
+
+
+class ShardTooNew(GatewayError):
+    """State of the shard `shard` has a version that only a later release reads. Whoever served the shard without it
+    would lose it."""
+
+    def __init__(self, shard: int, topic: str, detail: str) -> None:
+        super().__init__(
+            f"shard {shard} cannot be served by this release: a later one has written to the topic {topic}: {detail}"
+        )
+        self.shard = shard
 
 
 class FeedConflict(GatewayError):

@@ -172,15 +172,20 @@ class Meta(NamedTuple):
 
 
 def _further(
-    session: bytes, bundle: bytes | None = None, feed: bytes | None = None, epoch: bytes | None = None
+    session: bytes,
+    bundle: bytes | None = None,
+    feed: bytes | None = None,
+    epoch: bytes | None = None,
+    *later: bytes,
 ) -> tuple[Incarnation | None, BundleMark | None, FeedMark | None, int | None]:
+    """Fields that a later release adds are passed over."""
     of = None
     if session or bundle is None:
         born, number = session.split(b".")
         of = Incarnation(int(born), int(number))
     mark = _bundle(bundle) if bundle or (bundle is not None and feed is None) else None
     copy = FeedMark.decode(feed) if feed or (feed is not None and epoch is None) else None
-    return of, mark, copy, None if epoch is None else _natural(epoch)
+    return of, mark, copy, None if epoch is None or (later and not epoch) else _natural(epoch)
 
 
 def _bundle(raw: bytes) -> BundleMark:

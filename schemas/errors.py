@@ -3,6 +3,7 @@
 WaystationError
 ├── SettingsError          a configuration file or environment override is wrong
 ├── RecordError            a record on a Kafka topic cannot be parsed (goes to `quarantine`)
+│   └── NewerVersion       a later release has written it
 ├── pipelines.kafka (broker_topics, starting_offsets, writer), pipelines.storage.checkpoints: a query cannot go on …
 ├── gateway.errors.GatewayError …
 └── jobs.errors.JobError …
@@ -24,3 +25,8 @@ class SettingsError(WaystationError):
 
 class RecordError(WaystationError):
     """A record does not follow its declared format; the text is the `reason` written to `quarantine`."""
+
+
+class NewerVersion(RecordError):
+    """A record has a version that only a later release reads. It may be right, so leaving it out would lose what it
+    says."""

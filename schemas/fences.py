@@ -9,6 +9,9 @@ Each epoch of a shard's home begins with a fence on the shard's partition of bot
 The epoch stands in the key, so that compaction keeps the fence of each epoch until a tombstone removes it. No key of a
 session has this form, since these have a NUL, and no key of a spool.
 
+A fence of a later version counts as a fence of its epoch, by an unknown gateway: key and header never change their
+meaning, so whoever has lost a shard learns it from any later release.
+
 All records of both topics have the epoch of their writer in the header `epoch`, tombstones too. Records without it are
 of epoch 0: homes write them that share their shards with nobody.
 """
@@ -42,7 +45,17 @@ class Fence(msgspec.Struct, frozen=True):
     v: int = VERSION
 
 
+class _Later(msgspec.Struct, frozen=True):
+    """What is read of a fence of a later version."""
+
+    v: int = 0
+
+
+UNKNOWN: Final = Claimant("", 0)
+"""Who has written a fence of a later version; no gateway has this name."""
+
 _decoder = msgspec.json.Decoder(Fence)
+_later = msgspec.json.Decoder(_Later)
 
 
 def fence_key(epoch: int) -> bytes:
@@ -54,8 +67,7 @@ def encode_fence(claimant: Claimant) -> bytes:
 
 
 def decode_fence(key: bytes, value: bytes | None) -> tuple[int, Claimant | None]:
-    """The epoch, and who begins it; None for a tombstone. Raises RecordError for a record that is not valid, or of
-    another version."""
+    """The epoch, and who begins it; None for a tombstone. Raises RecordError for a record that is not valid."""
     epoch = _number(key.removeprefix(FENCE_PREFIX)) if key.startswith(FENCE_PREFIX) else 0
     if not epoch:
         raise RecordError(f"the key {key[:_SHOWN]!r} is not one of a fence")
@@ -64,6 +76,8 @@ def decode_fence(key: bytes, value: bytes | None) -> tuple[int, Claimant | None]
     if len(value) > _LARGEST:
         raise RecordError(f"a fence of {len(value)} bytes is larger than {_LARGEST}")
     try:
+        if _later.decode(value).v > VERSION:
+            return epoch, UNKNOWN
         fence = _decoder.decode(value)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise RecordError(f"not a fence: {error}") from error

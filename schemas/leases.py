@@ -17,6 +17,10 @@ same gateway.
 record of the highest epoch therefore stays for ever, and a reader that misses a tombstone comes to the same result.
 
 Whoever may write to the topic may write anything; :func:`decode_lease` refuses what is not valid.
+
+**Versions.** All gateways must agree on the owner, also those that do not know a later version of a record. Key and
+kind decide that, so they never change their meaning: a record of a later version counts as one of its kind that says
+nothing else.
 """
 
 import re
@@ -111,7 +115,16 @@ class Standbys(msgspec.Struct, frozen=True, kw_only=True, tag="standbys"):
 
 LeaseValue = Claim | Release | Standbys
 
+
+class _Later(msgspec.Struct, frozen=True):
+    """What is read of a record of a later version."""
+
+    type: str = ""
+    v: int = 0
+
+
 _decoder: msgspec.json.Decoder[LeaseValue] = msgspec.json.Decoder(Claim | Release | Standbys)
+_later = msgspec.json.Decoder(_Later)
 _encoder = msgspec.json.Encoder()
 
 
@@ -120,8 +133,8 @@ def encode_lease(value: LeaseValue) -> bytes:
 
 
 def decode_lease(key: bytes | None, value: bytes | None) -> tuple[LeaseKey, LeaseValue | None]:
-    """The key and what it says; None for a tombstone. Raises RecordError for a record that is not valid, or of another
-    version."""
+    """The key and what it says; None for a tombstone. Of a record of a later version only the kind is read. Raises
+    RecordError for a record that is not valid."""
     found = LeaseKey.decode(key)
     if value is None:
         return found, None
@@ -130,9 +143,27 @@ def decode_lease(key: bytes | None, value: bytes | None) -> tuple[LeaseKey, Leas
     try:
         record = _decoder.decode(value)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise RecordError(f"not a lease record: {error}") from error
+        later = _of_later_version(found, value)
+        if later is None:
+            raise RecordError(f"not a lease record: {error}") from error
+        return found, later
+    if record.v > VERSION:
+        return found, _of_later_version(found, value)
     if record.v != VERSION:
         raise RecordError(f"lease record version {record.v} is not {VERSION}")
     if isinstance(record, Standbys) != (found.kind == "s"):
         raise RecordError(f"a {type(record).__name__} does not belong under a key of kind {found.kind!r}")
     return found, record
+
+
+def _of_later_version(key: LeaseKey, value: bytes) -> LeaseValue | None:
+    """What a record of a later version says for certain; None if it is none."""
+    try:
+        head = _later.decode(value)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    if head.v <= VERSION:
+        return None
+    if key.kind == "s":
+        return Standbys(names=[])
+    return Release() if head.type == "release" else Claim()

@@ -9,7 +9,7 @@ from schemas.access_settings import is_loopback
 from schemas.errors import SettingsError
 from schemas.leases import MOST_STANDBYS
 from schemas.members import BEARERS, CONSOLE, GatewayAddress
-from schemas.sections import OFF, ListenerPort, Natural, Port, Positive, Seconds, Section
+from schemas.sections import OFF, ListenerPort, Natural, NotNegative, Port, Positive, Seconds, Section
 
 Strategy = Literal["connections", "cpu", "memory"]
 
@@ -45,6 +45,10 @@ class GatewayClusterSettings(Section, frozen=True, kw_only=True):
     `members_…`: of the listener that takes connections of other gateways. `server_reference`: whether clients that say
     that they follow a Server Reference are sent to their home, instead of being relayed there. `sockets`: the directory
     in which the processes of a machine reach one another (R1, R5); empty: they pass no sockets.
+    that they follow a Server Reference are sent to their home, instead of being relayed there.
+
+    `ramp_connects_per_s`: the first rate of new connections after a member was lost, 0 for no bound; within `ramp_s` it
+    grows; who would wait for longer than `ramp_wait_s` is refused (R9).
     """
 
     enabled: bool
@@ -62,6 +66,9 @@ class GatewayClusterSettings(Section, frozen=True, kw_only=True):
     members_ca: str
     server_reference: bool
     sockets: str
+    ramp_connects_per_s: NotNegative
+    ramp_s: Seconds
+    ramp_wait_s: Seconds
     links: LinkSettings
 
     @property

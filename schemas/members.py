@@ -32,6 +32,14 @@ LONGEST_NAME: Final = 255
 MOST_WARM: Final = 512
 """Shards that a heartbeat names as warm: with all else it stays below LARGEST_HEARTBEAT."""
 
+RECORDS: Final = 1
+"""The version of records and frames between gateways that this release writes, and the highest that it reads. It is one
+number for all of them: a release that changes any of them, so that its predecessor cannot read it, raises it, and goes
+on writing the earlier version while a gateway lives that reads no other (:mod:`gateway.members.record_versions`)."""
+
+OLDEST_RECORDS: Final = 1
+"""The lowest such version that this release reads."""
+
 _MOST = (1 << 63) - 1
 
 Count = Annotated[int, Meta(ge=0, le=_MOST)]
@@ -59,11 +67,14 @@ class Heartbeat(Event, frozen=True, kw_only=True):
     """On `members`, key the gateway's name: one heartbeat.
 
     `boot` identifies the gateway's process, as in :class:`schemas.events.PresenceEvent`; a later process has a higher
-    one. (`boot`, `seq`) orders the records of a name. `reads` is the lowest version `v` of records on this topic that
-    the gateway reads. `addresses` are those advertised to clients, by bearer, and perhaps CONSOLE; empty before the
-    gateway serves. `relay` is where other gateways connect to relay clients to it; left out if they cannot. `zone` is
-    the setting of that name. `at_us` is the gateway's own clock, for people: nothing is decided by it. Readers ignore
-    fields they do not know.
+    one. (`boot`, `seq`) orders the records of a name. `addresses` are those advertised to clients, by bearer, and
+    perhaps CONSOLE; empty before the gateway serves. `relay` is where other gateways connect to relay clients to it;
+    left out if they cannot. `zone` is the setting of that name. `at_us` is the gateway's own clock, for people: nothing
+    is decided by it.
+
+    `reads` is the lowest version of records and frames between gateways that this one reads, `reads_to` the highest
+    (RECORDS). A heartbeat itself only ever gets more fields, which earlier readers ignore: so gateways of all releases
+    know of each other.
 
     `warm` are shards whose state the gateway keeps as a standby, and could take over quickly (Q7, Q9). `links` is where
     other gateways make their links to it (Q6); None if it takes none.
@@ -73,7 +84,8 @@ class Heartbeat(Event, frozen=True, kw_only=True):
     seq: Count
     state: MemberState
     at_us: Count
-    reads: Count = 1
+    reads: Count = OLDEST_RECORDS
+    reads_to: Count = RECORDS
     zone: Annotated[str, Meta(max_length=64)] = ""
     addresses: Annotated[dict[Annotated[str, Meta(max_length=16)], GatewayAddress], Meta(max_length=16)] = (
         msgspec.field(default_factory=dict)

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import msgspec
 
 from schemas.envelope import Incarnation
-from schemas.errors import RecordError
+from schemas.errors import NewerVersion, RecordError
 
 _SEPARATOR = b"\x00"
 
@@ -244,14 +244,33 @@ def encode(record: Record) -> bytes:
 
 
 def decode(kind: str, raw: bytes) -> Record:
-    """Raises RecordError for an unknown kind or version, or a malformed record."""
+    """Raises NewerVersion for a version, or a kind, that a later release has written, RecordError for a malformed
+    record."""
     record_type = _TYPE_OF.get(kind)
     if record_type is None:
+        if _version_in(raw) > 0:
+            raise NewerVersion(f"session log kind {kind!r} is unknown: a later release has written it")
         raise RecordError(f"session log kind {kind!r} is unknown")
     try:
         record: Record = msgspec.json.decode(raw, type=record_type)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        if (version := _version_in(raw)) > _VERSIONS[kind][-1]:
+            raise NewerVersion(f"session log record {kind!r} has the unknown version {version}") from error
         raise RecordError(f"session log record {kind!r} is malformed: {error}") from error
+    if record.version > _VERSIONS[kind][-1]:
+        raise NewerVersion(f"session log record {kind!r} has the unknown version {record.version}")
     if record.version not in _VERSIONS[kind]:
         raise RecordError(f"session log record {kind!r} has the unknown version {record.version}")
     return record
+
+
+class _Versioned(msgspec.Struct, frozen=True):
+    version: int = 0
+
+
+def _version_in(raw: bytes) -> int:
+    """The version that a record says it has, 0 if it says none."""
+    try:
+        return msgspec.json.decode(raw, type=_Versioned).version
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return 0

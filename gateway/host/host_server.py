@@ -20,6 +20,7 @@ from mqtt.limits import ConnectionLimits
 from schemas.settings import GatewaySettings
 
 if TYPE_CHECKING:  # it needs the server
+    from gateway.cluster.connect_ramp import ConnectRamp
     from gateway.host.member_tls import MemberTls
     from gateway.host.relays import Relays
 
@@ -117,12 +118,12 @@ class HostServer:
             topic=topic[:128],
         )
 
-    def relay_to(self, homes: Homes, tls: "MemberTls | None") -> "Relays":
-        """From now on clients whose home is elsewhere are brought there; `tls` shows other members who this one is.
-        Call it before the listeners open."""
+    def relay_to(self, homes: Homes, tls: "MemberTls | None", ramp: "ConnectRamp | None" = None) -> "Relays":
+        """From now on clients whose home is elsewhere are brought there; `tls` shows other members who this one is;
+        `ramp`: how clients are let in after a loss. Call it before the listeners open."""
         from gateway.host.relays import Relays
 
-        self.relays = Relays(self, homes, tls, self._redirects)
+        self.relays = Relays(self, homes, tls, self._redirects, ramp)
         return self.relays
 
     def replaced(self, connection: Connection, by: Connection) -> None:

@@ -8,6 +8,10 @@
 | is starting, or its owner changes       | it waits, for a bounded time                                               |
 | is nowhere in time, or does not answer  | it is refused with 0x88 (MQTT 3.1.1: 3), and comes back                    |
 
+After a member was lost its clients come all at once. Those that are served here or relayed are let in at a ramp
+(:mod:`gateway.cluster.connect_ramp`), once their homes are known: until then all of them wait for the same takeover.
+Who would wait for too long is refused with 0x89 (MQTT 3.1.1: 3).
+
 A relay is tried TRIES times: once with the owner as known, then with the owners that follow it. A try ends at once when
 the shard has another owner: a gateway that has been stopped, not killed, would not answer for long.
 
@@ -21,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import structlog
 
+from gateway.cluster.connect_ramp import ConnectRamp
 from gateway.host.close_reasons import RELAYED
 from gateway.host.connection import Transport, public_bearer
 from gateway.host.handshake import follows_reference
@@ -49,10 +54,19 @@ class Refusal(NamedTuple):
 
 class Relays:
     """The relays of one gateway. `tls`: how it proves to other members who it is; None without TLS. `redirects`:
-    whether clients that follow a Server Reference get one."""
+    whether clients that follow a Server Reference get one. `ramp`: how new connections are let in after a loss, None
+    if all are at once."""
 
-    def __init__(self, server: HostServer, homes: Homes, tls: "MemberTls | None", redirects: bool) -> None:
+    def __init__(
+        self,
+        server: HostServer,
+        homes: Homes,
+        tls: "MemberTls | None",
+        redirects: bool,
+        ramp: ConnectRamp | None = None,
+    ) -> None:
         self._server, self._homes, self._tls, self._redirects = server, homes, tls, redirects
+        self.ramp = ramp
         self._open: set[Relay] = set()
         self._tries: dict[asyncio.Timeout, HomeElsewhere] = {}
         self.calls = HomeCalls(homes, tls, server.limits.connect_timeout_s, server.counts)
@@ -67,17 +81,19 @@ class Relays:
         client = connect.client_id
         found: Relay | Refusal | None = None
         if self._homes.is_here(client):
-            return None
+            return await self._on_ramp()
         try:
-            async with asyncio.timeout(self._server.limits.connect_timeout_s):
+            async with asyncio.timeout(self._server.limits.connect_timeout_s) as scope:
                 where = self._homes.elsewhere(client) or await self._homes.newer(client, 0)
                 if where is not None and transport.refuse is None:
-                    found = self._redirect(transport, connect, client)
+                    found = self._redirect(transport, connect, client) or await self._on_ramp(scope)
                     found = found or await self._relay(transport, client, where, first)
         except TimeoutError:
             log.debug("a client was not brought to its home in time", client=client[:64])
-        if found is not None or self._homes.is_here(client):
+        if found is not None:
             return found
+        if self._homes.is_here(client):
+            return await self._on_ramp()
         if transport.refuse is not None:
             transport.refuse(MOVED + EPOCH.pack(self._homes.epoch(client)))
             return Refusal(ReasonCode.USE_ANOTHER_SERVER)
@@ -107,6 +123,20 @@ class Relays:
             if where.shard == shard and not self._homes.is_owner(where) and not scope.expired():
                 scope.reschedule(0.0)
         self.calls.owner_changed(shard)
+
+    async def _on_ramp(self, scope: asyncio.Timeout | None = None) -> Refusal | None:
+        """Waits until a connection may go on after a member was lost; its refusal if that would take too long. The end
+        of `scope` is put off by as much."""
+        wait_s = 0.0 if self.ramp is None else self.ramp.delay(self._server.now())
+        if wait_s is None:
+            self._server.counts["connects_refused_busy"] += 1
+            return Refusal(ReasonCode.SERVER_BUSY)
+        if wait_s:
+            self._server.counts["connects_delayed"] += 1
+            if scope is not None and (ends := scope.when()) is not None:
+                scope.reschedule(ends + wait_s)
+            await asyncio.sleep(wait_s)
+        return None
 
     def _redirect(self, transport: Transport, connect: Connect, client: str) -> Refusal | None:
         if not self._redirects or not follows_reference(connect):

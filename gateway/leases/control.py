@@ -25,7 +25,7 @@ from gateway.cluster.lease_keeper import LeaseKeeper, Phase
 from gateway.cluster.lease_table import Lease, LeaseTable
 from gateway.cluster.life import Heard, Life, LifeEvent, Passed, Redial
 from gateway.cluster.timings import LeaseTimings
-from gateway.errors import BusError, ClusterError, GatewayError, Outranked, ShardLost, SpoolError
+from gateway.errors import BusError, ClusterError, GatewayError, Outranked, ShardLost, ShardTooNew, SpoolError
 from gateway.leases.follower import LeasesFollower
 from gateway.leases.standby_events import StandbyEvents
 from schemas.leases import Claimant, LeaseKey, LeaseValue, encode_lease
@@ -36,7 +36,8 @@ TICK_S = 0.05
 
 _AGAIN_S = 0.5
 _FILE_AGAIN_S = 5.0
-"""Until a start is tried again; longer if a file of this gateway is to blame: another gateway claims the shard then."""
+"""Until a start is tried again; longer if a file of this gateway, or its release, is to blame: another gateway claims
+the shard then."""
 
 LeaseListener = Callable[[Lease, Lease], None]
 """Gets a lease as it was before a record, and as it is."""
@@ -49,7 +50,7 @@ class ShardHomes(Protocol):
 
     async def start_shards(self, owned: Mapping[int, int], is_owned: Callable[[int, int], bool]) -> list[int]:
         """Starts the shards, each in its epoch, if it still `is_owned` once its state is read; returns those that
-        serve. Raises BusError, Outranked."""
+        serve. Raises BusError, Outranked, SpoolError, ShardTooNew."""
         ...
 
     async def hand_over(self, number: int) -> None:
@@ -267,6 +268,12 @@ class Control:
                 await self._begin_anew(owned, error, _AGAIN_S)
             except SpoolError as error:  # it is up to another gateway, if there is one
                 await self._begin_anew(owned, error, _FILE_AGAIN_S)
+            except ShardTooNew as error:  # likewise; the others need not wait for it
+                mine = {error.shard: owned[error.shard]}
+                self._spawn(self._begin_anew(mine, error, _FILE_AGAIN_S))
+                rest = {shard: epoch for shard, epoch in owned.items() if shard != error.shard}
+                if rest:
+                    await self._begin_anew(rest, error, 0.0)
             else:
                 for shard in serving:
                     self._step(m.Fenced(shard, owned[shard]))

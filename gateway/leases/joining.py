@@ -8,22 +8,26 @@ from pathlib import Path
 
 import structlog
 
+from gateway.cluster.connect_ramp import ConnectRamp
 from gateway.cluster.lease_table import Lease
 from gateway.cluster.life import Life
 from gateway.cluster.timings import LeaseTimings, LifeTimings
 from gateway.console.cluster import ClusterSources
+from gateway.errors import ClusterError
 from gateway.host.host_server import HostServer
 from gateway.host.listeners import Listeners
 from gateway.host.member_tls import MemberTls
 from gateway.host.members_listener import open_members_listener
 from gateway.leases.control import Control
 from gateway.leases.follower import LeasesFollower
+from gateway.leases.losses import Losses
 from gateway.leases.member_links import MemberLinks
 from gateway.leases.owned_shards import OwnedShards
 from gateway.leases.owners import Owners
 from gateway.links.links import Links, LinkTls
 from gateway.members.addresses import links_address
 from gateway.members.follower import MembersFollower
+from gateway.members.record_versions import Reads, RecordVersions
 from gateway.members.table import MemberTable
 from gateway.shard.home import Home
 from gateway.shard.node import Node
@@ -31,7 +35,7 @@ from gateway.shard.quarantine import quarantine
 from gateway.shard.shard_spool import open_spool
 from gateway.shard.standby import Standbys
 from schemas.leases import Claimant
-from schemas.members import GatewayAddress
+from schemas.members import OLDEST_RECORDS, RECORDS, GatewayAddress, Heartbeat
 
 _SILENT_BEATS = 3
 _READING_GAP_BEATS = 2
@@ -105,8 +109,15 @@ class Cluster:
         for member in table:
             control.heard(member.name, member.record, is_old=True)
         members.listeners.append(lambda name, record: control.heard(name, record, is_old=False))
+        self._versions = RecordVersions(node.numbers.boot, Reads(OLDEST_RECORDS, RECORDS), table)
+        self._written = RECORDS
+        self._on_fatal = node.on_fatal
+        members.listeners.append(self._check_version)
         self.owners = Owners(control.table, table, me, lambda shard: control.phase(shard) == "serving", loop.time)
-        self._relays = hosts.relay_to(self.owners, tls)
+        is_ramped = cluster.ramp_connects_per_s > 0
+        ramp = (cluster.ramp_connects_per_s, cluster.ramp_s, cluster.ramp_wait_s)
+        self._ramp = ConnectRamp(*ramp) if is_ramped else None
+        self._relays = hosts.relay_to(self.owners, tls, self._ramp)
         control.listeners.append(self._lease_changed)
 
     async def open_links(self) -> GatewayAddress | None:
@@ -124,6 +135,7 @@ class Cluster:
         shown.begin(self.control.table, self.control.phase)
         now = asyncio.get_running_loop().time
         self.control.listeners.append(lambda before, after: shown.changes.changed(before, after, now()))
+        self.control.listeners.append(Losses(self._member_lost).changed)
         settled = asyncio.ensure_future(self.control.settled())
         await asyncio.wait({settled, stopping}, timeout=_SETTLE_S, return_when=asyncio.FIRST_COMPLETED)
         if not settled.done():
@@ -147,6 +159,21 @@ class Cluster:
         """The last heartbeat is written: nothing is kept warm any more, and links end."""
         self._member_links.stop()
         await self.shards.stop(timeout_s)
+
+    def _check_version(self, name: str, record: Heartbeat) -> None:
+        misfit = self._versions.misfit(name, record)
+        if misfit is not None:
+            self._on_fatal(ClusterError(misfit))
+        written = self._versions.written(asyncio.get_running_loop().time())
+        if written != self._written:
+            self._written = written
+            log.info("records between gateways are written in another version", version=written, reads=RECORDS)
+
+    def _member_lost(self, lost: Claimant) -> None:
+        per_s = self._settings.cluster.ramp_connects_per_s
+        log.warning("a gateway was lost: others take its shards", gateway=lost.name, connects_per_s=per_s)
+        if self._ramp is not None:
+            self._ramp.begin(asyncio.get_running_loop().time())
 
     def _lease_changed(self, _before: Lease, lease: Lease) -> None:
         self.owners.lease_changed(lease.shard)

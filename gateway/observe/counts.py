@@ -145,6 +145,12 @@ _PLAIN = {
     "relays_refused": _Plain(
         "waystation_homes_not_found", "Clients refused because no gateway had their shard in time, or none answered"
     ),
+    "connects_delayed": _Plain(
+        "waystation_connects_delayed", "Connections that waited, because a gateway of the site had been lost"
+    ),
+    "connects_refused_busy": _Plain(
+        "waystation_connects_refused_busy", "Connections that were refused, because too many came after such a loss"
+    ),
     "home_calls": _Plain(
         "waystation_home_requests",
         "HTTP requests sent to the gateway that has the client's home, repeated ones included",

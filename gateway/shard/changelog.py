@@ -16,13 +16,14 @@ from typing import Any, NamedTuple
 import structlog
 
 from gateway.bus import Bus
-from gateway.errors import BusError, ShardLost
+from gateway.errors import BusError, ShardLost, ShardTooNew
 from gateway.record import Record as BusRecord
 from gateway.shard.fenced_partition import FencedPartition
 from gateway.shard.spool import Spool
 from gateway.shard.spool_records import Record, batch_of
 from gateway.shard.spool_tables import Leftovers
 from schemas.envelope import Headers
+from schemas.errors import NewerVersion
 from schemas.fences import epoch_headers
 from schemas.topics import DAY_MS
 
@@ -111,6 +112,7 @@ class ChangelogApplier:
         self._malformed = malformed
         self._chunk: list[BusRecord] = []
         self._last: BusRecord | None = None
+        self._is_too_new = False
         self.fenced = fenced or FencedPartition(shard)
 
     def begin(self, end: int | None, now_ms: int) -> int:
@@ -130,22 +132,29 @@ class ChangelogApplier:
         if self.fenced.take(record) != "counts":
             return
         self._chunk.append(record)
-        if len(self._chunk) >= _AT_ONCE:
-            self.flush()
+        if len(self._chunk) >= _AT_ONCE and not self._is_too_new:
+            try:
+                self.flush()
+            except ShardTooNew:  # what follows may replace it
+                self._is_too_new = True
 
     def flush(self) -> None:
-        """Applies what was taken. Raises SpoolError; then it has applied nothing, and does it the next time."""
+        """Applies what was taken. Raises SpoolError; then it has applied nothing, and does it the next time. Raises
+        ShardTooNew if a later release has written some of it: nothing can be applied without that."""
         records, last = self._chunk, self._last
         if last is None:
             return
         left_out: list[tuple[BusRecord, str]] = []
-        batch, marker = batch_of(
-            [(r.key() or b"", r.value()) for r in records],
-            lambda index, error: left_out.append((records[index], str(error))),
-        )
+        try:
+            batch, marker = batch_of(
+                [(r.key() or b"", r.value()) for r in records],
+                lambda index, error: left_out.append((records[index], str(error))),
+            )
+        except NewerVersion as error:
+            raise ShardTooNew(self._shard, "spool", str(error)) from error
         fences = self.fenced.state if self.fenced.fences.epoch else None
         self._file.commit(batch, marker, last.offset() + 1, last.timestamp()[1], fences)
-        self._chunk, self._last = [], None
+        self._chunk, self._last, self._is_too_new = [], None, False
         for record, reason in left_out:
             self._malformed(record, reason)
 
@@ -170,7 +179,7 @@ async def catch_up(
     reader_of: Callable[[int], FencedPartition] = FencedPartition,
 ) -> CaughtUp:
     """Brings the files of some of the `shards` up to the changelog's end, before anybody else uses them; `reader_of` a
-    shard says what counts there. Raises BusError, SpoolError."""
+    shard says what counts there. Raises BusError, SpoolError, ShardTooNew."""
     ends = await bus.end_offsets(topic, shards)
     malformed: list[tuple[BusRecord, str]] = []
     read = 0

@@ -17,6 +17,7 @@ from typing import Annotated, Final
 import msgspec
 
 from feeds.merge_state import StreamState
+from gateway.shard.spool_versions import check_version, version_in
 from schemas.errors import RecordError
 
 VERSION: Final = 1
@@ -105,7 +106,9 @@ def checked(key: bytes, value: bytes | None) -> bytes:
             raise RecordError("its key names no place")
         state = _decoder.decode(value)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecordError) as error:
+        check_version(key, version_in(value or b""), VERSION)
         raise RecordError(f"spool record {key[:80]!r} is malformed: {error}") from error
+    check_version(key, state.version, VERSION)
     if state.version != VERSION:
         raise RecordError(f"spool record {key[:80]!r} has the unknown version {state.version}")
     return value

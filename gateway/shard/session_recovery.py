@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from gateway.errors import ShardTooNew
 from gateway.record import Record
 from gateway.shard.catch_up_reader import CLOCK_SLACK_MS
 from gateway.shard.fenced_partition import FencedPartition
@@ -18,7 +19,7 @@ from gateway.shard.shard_home import ShardHome
 from gateway.shard.share_messages import Join
 from gateway.shard.subscription import SessionSubscription
 from mqtt.topics import split_shared
-from schemas.errors import RecordError
+from schemas.errors import NewerVersion, RecordError
 from schemas.identity import route_key, shard_of
 from schemas.leases import Claimant
 from schemas.session_log import (
@@ -99,12 +100,15 @@ class SessionRecovery:
             home.writer.rewrite(key, None if valid is None else valid.value())
 
     def apply(self) -> None:
-        """Makes the sessions that were read."""
+        """Makes the sessions that were read. Raises ShardTooNew: without a record of a later release they would not be
+        what the shard's clients rely on."""
         found = (record for values in self._values.values() for record in values.records())
         for record in sorted(found, key=_kind_order):
             try:
                 key = SessionKey.decode(record.key() or b"")
                 self._apply(self._homes[record.partition()], key, decode(key.kind, record.value() or b""))
+            except NewerVersion as error:
+                raise ShardTooNew(record.partition(), "sessions", str(error)) from error
             except RecordError as error:
                 quarantine(self._node, record, str(error))
         self._values.clear()

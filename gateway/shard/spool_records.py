@@ -27,6 +27,8 @@ A commit is several records, and its writer may die between any two of them. The
   commit what a dead writer has not, so it writes tombstones for that before
   (:meth:`gateway.shard.spool.Spool.catch_up_end`).
 * A commit tried again writes its records again, with the same keys.
+* What a later release has written is never left out (:class:`schemas.errors.NewerVersion`): a record of a known kind
+  with a higher version, or one of an unknown kind that says its version.
 * Where gateways share shards, records of a lower epoch behind a fence are void (:mod:`gateway.cluster.fencing`). The
   owner writes again what they have overwritten, as its file has it, or a tombstone if that has nothing.
 """
@@ -40,9 +42,10 @@ import msgspec
 from gateway.shard import feed_states
 from gateway.shard.messages import Message
 from gateway.shard.spool_batch import FurtherInstruction, NumberedMessage, Part, Row, SpoolBatch
+from gateway.shard.spool_versions import check_version, version_in
 from gateway.shard.taken_bundles import checked
 from schemas.envelope import Instruction
-from schemas.errors import RecordError
+from schemas.errors import NewerVersion, RecordError
 
 MARKER_KEY = b"c"
 VERSION = 1
@@ -190,16 +193,24 @@ def batch_of(
     """What a chunk of the changelog changes, wherever it is cut, and the last marker in it, None if it has none.
 
     Raises RecordError for a malformed record. With `on_error`, that is called instead with the index of the record and
-    the error, and the record is left out.
+    the error, and the record is left out. Raises NewerVersion in any case, if such a record is the last of its key.
     """
-    fold = _Fold()
+    fold, newer = _Fold(), dict[bytes, NewerVersion]()
     for index, (key, value) in enumerate(records):
         try:
             fold.apply(key, value)
+        except NewerVersion as error:
+            newer[key] = error
         except RecordError as error:
+            newer.pop(key, None)
             if on_error is None:
                 raise
             on_error(index, error)
+        else:
+            if newer:
+                newer.pop(key, None)
+    if newer:
+        raise next(iter(newer.values()))
     return fold.batch(), fold.marker
 
 
@@ -239,6 +250,8 @@ class _Fold:
             case _ if key == MARKER_KEY:
                 self.marker = _decoded(_markers, key, value)
             case _:
+                if value is not None and version_in(value) > 0:
+                    raise NewerVersion(_text(key, "is of an unknown kind"))
                 raise _error(key, "is of an unknown kind")
 
     def _apply_message(self, key: bytes, number: int, value: bytes | None) -> None:
@@ -313,11 +326,17 @@ def _decoded(decoder: msgspec.msgpack.Decoder[V], key: bytes, value: bytes | Non
     try:
         found = decoder.decode(value)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        check_version(key, version_in(value), VERSION)
         raise _error(key, f"is malformed: {error}") from error
+    check_version(key, found.version, VERSION)
     if found.version != VERSION:
         raise _error(key, f"has the unknown version {found.version}")
     return found
 
 
+def _text(key: bytes, problem: str) -> str:
+    return f"spool record {key[:_SHOWN]!r} {problem}"
+
+
 def _error(key: bytes, problem: str) -> RecordError:
-    return RecordError(f"spool record {key[:_SHOWN]!r} {problem}")
+    return RecordError(_text(key, problem))

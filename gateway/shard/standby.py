@@ -9,7 +9,8 @@ collected for a while and applied in one transaction a shard, on the thread of t
 reading, the consumer waits.
 
 A shard is **warm** once what was read is near the end of both partitions, and while it was near at most a second ago. A
-file that cannot be written makes the standby begin again after a while; until then it is not warm.
+file that cannot be written, or a changelog that a later release has written, makes the standby begin again after a
+while; until then it is not warm.
 """
 
 import asyncio
@@ -21,7 +22,7 @@ from typing import Any, Final
 import structlog
 
 from gateway.bus import Bus
-from gateway.errors import SpoolError
+from gateway.errors import GatewayError, ShardTooNew, SpoolError
 from gateway.partition_reader import Read
 from gateway.record import Record
 from gateway.shard.changelog import ChangelogApplier
@@ -154,7 +155,7 @@ class Standbys:
                 return None
             try:
                 await self._apply(followed)
-            except SpoolError as error:  # the recovery will tell
+            except (SpoolError, ShardTooNew) as error:  # the recovery will tell
                 log.warning("a standby cannot write a spool", shard=shard, reason=str(error))
             return followed.sessions
 
@@ -207,7 +208,7 @@ class Standbys:
         if self._is_current(followed):
             self._reader.assign({(self._topics.spool, shard): start, (self._topics.sessions, shard): 0}, followed.token)
 
-    def _fail(self, followed: _Followed, error: SpoolError) -> None:
+    def _fail(self, followed: _Followed, error: GatewayError) -> None:
         """The file cannot be used: the standby begins again, from where the file is then."""
         shard = followed.shard
         if not self._is_current(followed):
@@ -288,7 +289,7 @@ class Standbys:
     async def _apply_or_fail(self, followed: _Followed) -> None:
         try:
             await self._apply(followed)
-        except SpoolError as error:
+        except (SpoolError, ShardTooNew) as error:
             self._fail(followed, error)
         else:
             followed.is_warm(self._loop.time())

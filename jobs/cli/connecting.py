@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from edge.errors import MqttClientError, Unreachable
+from edge.errors import ConnectionLost, ConnectRefused, MqttClientError, Unreachable
 from edge.link import Address, QuicTls
 from jobs.cli.context import Shared
 from jobs.errors import JobError
+from jobs.stack.gateways import listeners_named
 from jobs.stack.state import running_state
 from mqtt.client_limits import ClientLimits
+from mqtt.codes import ReasonCode
 from mqtt.packets import Connect, Properties
 
 if TYPE_CHECKING:
@@ -29,7 +31,9 @@ Qos = Annotated[int, typer.Option(min=0, max=2, help="0: at most once, 1: at lea
 Gateway = Annotated[
     str | None,
     typer.Option(
-        "--address", metavar="HOST:PORT", help="Address of the gateway. Default: the gateway of the running stack."
+        "--address",
+        metavar="HOST:PORT",
+        help="Address of the gateway. Default: the first gateway of the running stack that answers.",
     ),
 ]
 User = Annotated[
@@ -75,22 +79,25 @@ class Access(NamedTuple):
     server_name: str | None = None
     quic: bool = False
 
-    def where(self, options: Shared) -> Address:
-        """The gateway's address. Raises StackError (no address and no stack), JobError (unusable options)."""
+    def where(self, options: Shared) -> "InTurn":
+        """The addresses of the gateway, or of all gateways of the running stack, the first one first: any of them
+        serves any client. Raises StackError (no address and no stack), JobError (unusable options)."""
         wants_tls = self.tls or any((self.cafile, self.cert, self.key, self.server_name))
-        text = self.address
-        if text is None:
-            listeners = running_state(options.data()).listeners
-            wants_tls = wants_tls or "mqtt" not in listeners
-            text = listeners.get("quic" if self.quic else "mqtts" if wants_tls else "mqtt")
-            if text is None:
+        found = [self.address] if self.address is not None else []
+        if not found:
+            state = running_state(options.data())
+            wants_tls = wants_tls or not listeners_named(state, "mqtt")
+            found = listeners_named(state, "quic" if self.quic else "mqtts" if wants_tls else "mqtt")
+            if not found:
                 kind = "over QUIC" if self.quic else "with TLS" if wants_tls else "without TLS"
                 raise JobError(
                     f"the running gateway has no MQTT listener {kind}, or is still starting: check "
                     "`waystation status`, or give the address with --address"
                 )
-        host, port = _host_and_port(text)
         context = self._tls_context() if wants_tls or self.quic else None  # for QUIC only to check the files
+        return InTurn([self._address(*_host_and_port(text), context) for text in found])
+
+    def _address(self, host: str, port: int, context: ssl.SSLContext | None) -> Address:
         if self.quic:
             return Address(host, port, server_hostname=self.server_name, quic=self._quic_tls())
         return Address(host, port, context, self.server_name)
@@ -165,6 +172,37 @@ class Access(NamedTuple):
                     f"{_cause(error)}"
                 ) from error
         return context
+
+
+class InTurn:
+    """Gives the next address for each attempt to connect, at least one in all; after `connected` the same again."""
+
+    def __init__(self, addresses: list[Address]) -> None:
+        self._addresses = addresses
+        self._tried = 0
+
+    def __len__(self) -> int:
+        return len(self._addresses)
+
+    def __call__(self) -> Address:
+        self._tried += 1
+        return self._addresses[(self._tried - 1) % len(self)]
+
+    def connected(self) -> None:
+        """The last address is one of a gateway that serves; when its connection ends, it is tried first."""
+        self._tried = (self._tried - 1) % len(self)
+
+    @property
+    def has_more(self) -> bool:
+        """Whether some address was not tried yet."""
+        return self._tried < len(self)
+
+
+def is_elsewhere_better(error: Exception) -> bool:
+    """Whether another gateway may serve although this one does not: it is down, or says that it does not now."""
+    if isinstance(error, ConnectRefused):
+        return error.reason in (ReasonCode.SERVER_UNAVAILABLE, ReasonCode.SERVER_BUSY, ReasonCode.SERVER_SHUTTING_DOWN)
+    return isinstance(error, Unreachable | ConnectionLost)
 
 
 def _host_and_port(text: str) -> tuple[str, int]:

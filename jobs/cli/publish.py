@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 
 from edge.errors import MqttClientError
-from edge.link import Address
 from edge.mqtt_client import MqttClient
 from jobs.cli.connecting import (
     LIMITS,
@@ -19,6 +18,7 @@ from jobs.cli.connecting import (
     CaFile,
     CertFile,
     Gateway,
+    InTurn,
     KeyFile,
     PasswordFile,
     Qos,
@@ -27,6 +27,7 @@ from jobs.cli.connecting import (
     Tls,
     User,
     explained,
+    is_elsewhere_better,
 )
 from jobs.cli.context import shared
 from jobs.errors import JobError
@@ -115,17 +116,28 @@ class _Publishing:
         self._topic, self._qos, self._retain = topic, qos, retain
         self._acknowledged = 0
 
-    async def run(self, where: Address, connect: Connect, messages: Iterable[bytes]) -> None:
+    async def run(self, where: InTurn, connect: Connect, messages: Iterable[bytes]) -> None:
         """Raises JobError: which message was not published, and why."""
         client = MqttClient(where, connect, limits=LIMITS)
         try:
-            await client.connect()
+            await self._connect(client, where)
             await self._send(client, iter(messages))
             await client.disconnect()
         except (MqttClientError, ProtocolError) as error:
             raise self._explained(error) from error
         finally:
             client.abort()
+
+    async def _connect(self, client: MqttClient, where: InTurn) -> None:
+        """To the first gateway that takes it."""
+        while True:
+            try:
+                await client.connect()
+            except MqttClientError as error:
+                if not where.has_more or not is_elsewhere_better(error):
+                    raise
+            else:
+                return
 
     async def _send(self, client: MqttClient, messages: Iterator[bytes]) -> None:
         answers: Answers = deque()

@@ -19,7 +19,6 @@ from typing import Annotated
 import typer
 
 from edge.errors import ConnectionLost, ConnectRefused, MqttClientError
-from edge.link import Address
 from edge.mqtt_client import Hooks, MqttClient
 from edge.reconnect import FullJitter, StayConnected, is_final
 from jobs.cli.connecting import (
@@ -28,6 +27,7 @@ from jobs.cli.connecting import (
     CaFile,
     CertFile,
     Gateway,
+    InTurn,
     KeyFile,
     PasswordFile,
     Qos,
@@ -36,6 +36,7 @@ from jobs.cli.connecting import (
     Tls,
     User,
     explained,
+    is_elsewhere_better,
 )
 from jobs.cli.context import shared
 from jobs.cli.message_format import FORMATS, Format
@@ -162,14 +163,16 @@ class _Printer:
 class _Subscribing:
     """One client that prints what it receives, over any number of connections."""
 
-    def __init__(self, where: Address, connect: Connect, printer: _Printer) -> None:
-        self._printer = printer
+    def __init__(self, where: InTurn, connect: Connect, printer: _Printer) -> None:
+        self._printer, self._where = printer, where
         self._client = MqttClient(
             where,
             connect,
             limits=LIMITS,
             manual=True,
-            hooks=Hooks(on_session_lost=self._session_lost, on_closed=self._closed),
+            hooks=Hooks(
+                on_connected=lambda _: where.connected(), on_session_lost=self._session_lost, on_closed=self._closed
+            ),
         )
 
     async def run(self, filters: list[str], qos: int, count: int | None) -> None:
@@ -199,7 +202,7 @@ class _Subscribing:
 
     def _gives_up(self, error: Exception) -> bool:
         if self._client.connack is None:
-            return True  # it never connected: report why at once
+            return not (self._where.has_more and is_elsewhere_better(error))  # it never connected: report why at once
         if isinstance(error, ConnectionLost) and error.closed.by is EndedBy.SERVER:
             return error.reason not in _PASSING
         return is_final(error) or (isinstance(error, ConnectRefused) and error.reason not in _PASSING)

@@ -168,6 +168,13 @@ def metrics_listeners(state: StackState) -> dict[str, str]:
     return {name: listener for name, listener in found.items() if listener}
 
 
+def listeners_named(state: StackState, listener: str) -> list[str]:
+    """The addresses of one kind of listener, such as `mqtt`, of all gateways that are ready, or have been; that of the
+    first gateway first."""
+    names = [listener_name(part, listener) for part in (state.gateways or (FIRST,))]
+    return [state.listeners[name] for name in names if name in state.listeners]
+
+
 def _configured(gateway: GatewaySettings, setting: str) -> int | str | None:
     """The configured port; None if this version has no such setting."""
     value: Any = gateway

@@ -36,7 +36,8 @@ _SESSION, _BUNDLE = r"[0-9]+\.[0-9]+", r"[0-9]+\.[0-9]+\.[0-9]+(\.e)?"
 _FEED = r"[01](\.[0-9]{1,19}){4}\.[^\x00-\x1f;]{1,255}"
 _EPOCH = r"(0|[1-9][0-9]{0,18})"
 _ALL = rf";({_SESSION})?;({_BUNDLE})?;({_FEED})?;{_EPOCH}"
-_MORE = rf"(;{_SESSION}|;({_SESSION})?;{_BUNDLE}|;({_SESSION})?;({_BUNDLE})?;{_FEED}|{_ALL})?"
+_LATER = rf";({_SESSION})?;({_BUNDLE})?;({_FEED})?;({_EPOCH})?(;[^;]*)+"  # with fields that a later release adds
+_MORE = rf"(;{_SESSION}|;({_SESSION})?;{_BUNDLE}|;({_SESSION})?;({_BUNDLE})?;{_FEED}|{_ALL}|{_LATER})?"
 META = rf"^[^;]*;[012];[a-z]*;[0-9]*;[0-9]+;[0-9]*{_MORE}$"
 INSTR = f"^[0-9]+;[0-9]+;[0-9]+;[0-9]*;[0-9]+;({ROUTED}|{EVERYONE})$"
 

@@ -17,7 +17,7 @@ What others have suffered, and what shows here that we do not:
 | a client id taken over across gateways times out (emqx#13124) | `integration/gateway/test_gateways_of_a_site.py::test_a_client_takes_over_its_session_at_another_gateway` |
 | look-ups name a dead owner (pulsar#23011) | `integration/gateway/test_gateways_of_a_site.py::test_the_access_point_names_no_dead_gateway` |
 | retained lost if publish and subscribe meet different gateways within a second (vernemq#2251) | `integration/gateway/test_gateways_of_a_site.py::test_retained_is_there_at_another_gateway_at_once` |
-| a herd of reconnects fells the next gateway (freenet-core#3210) | `integration/gateway/test_gateways_of_a_site.py::test_a_herd_finds_its_homes` |
+| a herd of reconnects fells the next gateway (freenet-core#3210) | `integration/gateway/test_gateways_of_a_site.py::test_a_herd_finds_its_homes`, `unit/gateway/host/test_connect_herd.py` |
 """  # noqa: E501
 
 import asyncio

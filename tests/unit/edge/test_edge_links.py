@@ -198,6 +198,7 @@ def test_backoff_is_bounded(attempt: int) -> None:
     [
         (ReasonCode.NOT_AUTHORIZED, EndedBy.REFUSED, True),
         (ReasonCode.SERVER_BUSY, EndedBy.REFUSED, False),
+        (ReasonCode.SERVER_UNAVAILABLE, EndedBy.REFUSED, False),
         (ConnectReturnCode.IDENTIFIER_REJECTED, EndedBy.REFUSED, True),
         (ConnectReturnCode.SERVER_UNAVAILABLE, EndedBy.REFUSED, False),
         (ReasonCode.SESSION_TAKEN_OVER, EndedBy.SERVER, True),

@@ -79,7 +79,7 @@ def test_a_key_that_is_none_is_refused(key: bytes | None) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "problem"),
     [
-        (b"c/0/1/1/a", b'{"type":"claim","v":2}', "version 2 is not 1"),
+        (b"c/0/1/1/a", b'{"type":"claim","v":0}', "version 0 is not 1"),
         (b"c/0/1/1/a", b'{"type":"other"}', "not a lease record"),
         (b"c/0/1/1/a", b'{"type":"standbys","names":[]}', "does not belong"),
         (b"s/0/1/1/a", b'{"type":"claim"}', "does not belong"),

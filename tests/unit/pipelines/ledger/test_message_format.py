@@ -16,11 +16,20 @@ def test_every_meta_that_is_written_is_well_formed_for_the_ledger(meta: Meta) ->
     assert re.search(META, meta.encode().decode())
 
 
-@pytest.mark.parametrize("meta", ["1;2;;;1;7;;;;", "1;2;;;1;7;1.2;;;05", "1;2;;;1;7;1.2;;;x", "1;2;;;1;7;1.2;;;5;6"])
+@pytest.mark.parametrize("meta", ["1;2;;;1;7;;;;", "1;2;;;1;7;1.2;;;05", "1;2;;;1;7;1.2;;;x", "1;2;;;1;7;1;;;5;6"])
 def test_what_gateways_cannot_read_is_malformed_for_the_ledger_too(meta: str) -> None:
     assert not re.search(META, meta)
     with pytest.raises(RecordError):
         Meta.decode(meta.encode())
+
+
+@given(metas)
+def test_fields_that_a_later_release_adds_are_passed_over(meta: Meta) -> None:
+    """R5."""
+    known = meta.encode()
+    more = known + b";" * (9 - known.count(b";")) + b";later;;x"
+    assert re.search(META, more.decode())
+    assert Meta.decode(more) == meta
 
 
 def test_the_epoch_of_the_home_stands_last() -> None:
