@@ -45,7 +45,6 @@ class GatewayClusterSettings(Section, frozen=True, kw_only=True):
     `members_…`: of the listener that takes connections of other gateways. `server_reference`: whether clients that say
     that they follow a Server Reference are sent to their home, instead of being relayed there. `sockets`: the directory
     in which the processes of a machine reach one another (R1, R5); empty: they pass no sockets.
-    that they follow a Server Reference are sent to their home, instead of being relayed there.
 
     `ramp_connects_per_s`: the first rate of new connections after a member was lost, 0 for no bound; within `ramp_s` it
     grows; who would wait for longer than `ramp_wait_s` is refused (R9).
