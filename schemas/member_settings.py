@@ -43,7 +43,8 @@ class GatewayClusterSettings(Section, frozen=True, kw_only=True):
     `standby_session_bytes`: of memory for the session records of all shards that this gateway keeps warm.
 
     `members_…`: of the listener that takes connections of other gateways. `server_reference`: whether clients that say
-    that they follow a Server Reference are sent to their home, instead of being relayed there.
+    that they follow a Server Reference are sent to their home, instead of being relayed there. `sockets`: the directory
+    in which the processes of a machine reach one another (R1, R5); empty: they pass no sockets.
     """
 
     enabled: bool
@@ -60,6 +61,7 @@ class GatewayClusterSettings(Section, frozen=True, kw_only=True):
     members_key: str
     members_ca: str
     server_reference: bool
+    sockets: str
     links: LinkSettings
 
     @property
