@@ -67,6 +67,20 @@ class Channel:
         self._loop.remove_reader(self._socket.fileno())
         self._loop.remove_writer(self._socket.fileno())
         self._socket.close()
+        self._send_no_more()
+
+    def abandon(self) -> None:
+        """Nothing more passes: from now on each send at the other end fails. `on_frame` still gets what it had sent by
+        then, and `on_end` follows."""
+        if not self.is_open:
+            return
+        self._loop.remove_writer(self._socket.fileno())
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._send_no_more()
+        self._loop.call_soon(self._read_rest)
+
+    def _send_no_more(self) -> None:
         waiting, self._waiting = self._waiting, deque()
         for _, _, sent in waiting:
             if not sent.done():
@@ -82,7 +96,7 @@ class Channel:
                 self._loop.add_writer(self._socket.fileno(), self._send)
                 return
             except OSError:
-                self._end()
+                self.abandon()
                 return
             self._waiting.popleft()
             if not sent.done():
@@ -91,12 +105,22 @@ class Channel:
 
     def _receive(self) -> None:
         try:
-            frame, rights, flags, _ = self._socket.recvmsg(FRAME_BYTES, _RIGHTS_BYTES, socket.MSG_CMSG_CLOEXEC)
+            self._read()
         except BlockingIOError:
-            return
-        except OSError:
-            self._end()
-            return
+            pass
+        except OSError:  # the other end has gone without reading all that it had got
+            self._read_rest()
+
+    def _read_rest(self) -> None:
+        """What the other end had sent before it went is still there. It is read at once: the loop may have stopped
+        watching a socket that had an error."""
+        with contextlib.suppress(OSError):
+            while self.is_open:
+                self._read()
+        self._end()
+
+    def _read(self) -> None:
+        frame, rights, flags, _ = self._socket.recvmsg(FRAME_BYTES, _RIGHTS_BYTES, socket.MSG_CMSG_CLOEXEC)
         fds = _descriptors(rights)
         if not frame or flags & _CUT:
             for fd in fds:

@@ -1,11 +1,15 @@
 """Frames with sockets come whole, in order and once, or the channel ends (R1, R5)."""
 
 import asyncio
+import contextlib
 import os
 import socket
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
 import pytest
+import uvloop
 
 from gateway.errors import SocketsError
 from gateway.sockets.channel import FRAME_BYTES, FRAME_SOCKETS, Channel
@@ -112,6 +116,48 @@ def test_who_waits_learns_it_too() -> None:
         assert all(one is None or isinstance(one, SocketsError) for one in results)
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_what_a_process_had_sent_before_it_ended_comes(run: Callable[[Coroutine[Any, Any, None]], None]) -> None:
+    """Also if it had not read all that it had got, which is an error at this end."""
+
+    async def scenario() -> None:
+        first, second = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        here = End(first)
+        await here.channel.send(b"unread")
+        second.send(b"one")
+        second.send(b"two")
+        second.close()
+        with contextlib.suppress(SocketsError):
+            await here.channel.send(b"late")
+        await here.ended.wait()
+        assert here.frames == [b"one", b"two"]
+        assert not here.channel.is_open
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_a_channel_is_abandoned_with_what_had_come_and_nothing_later(
+    run: Callable[[Coroutine[Any, Any, None]], None],
+) -> None:
+    """So whoever gives up on the other end knows for certain what that end has said."""
+
+    async def scenario() -> None:
+        here, there = pair()
+        await there.channel.send(b"one")
+        await there.channel.send(b"two")
+        here.channel.abandon()
+        with pytest.raises(SocketsError):
+            await there.channel.send(b"late")
+        await here.ended.wait()
+        assert here.frames == [b"one", b"two"]
+        with pytest.raises(SocketsError):
+            await here.channel.send(b"more")
+        await there.ended.wait()
+
+    run(scenario())
 
 
 def test_processes_meet_by_a_name_in_a_directory(tmp_path: Path) -> None:
