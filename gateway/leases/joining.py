@@ -12,6 +12,7 @@ from gateway.cluster.lease_table import Lease
 from gateway.cluster.life import Life
 from gateway.cluster.timings import LeaseTimings, LifeTimings
 from gateway.console.cluster import ClusterSources
+from gateway.host.arriving import Moves
 from gateway.host.host_server import HostServer
 from gateway.host.listeners import Listeners
 from gateway.host.member_tls import MemberTls
@@ -30,6 +31,7 @@ from gateway.shard.node import Node
 from gateway.shard.quarantine import quarantine
 from gateway.shard.shard_spool import open_spool
 from gateway.shard.standby import Standbys
+from gateway.sockets.directory import SocketDirectory
 from schemas.leases import Claimant
 from schemas.members import GatewayAddress
 
@@ -105,12 +107,16 @@ class Cluster:
         for member in table:
             control.heard(member.name, member.record, is_old=True)
         members.listeners.append(lambda name, record: control.heard(name, record, is_old=False))
+        self._moves = None if not cluster.sockets else self._moves_of(hosts, home, cluster.sockets)
         self.owners = Owners(control.table, table, me, lambda shard: control.phase(shard) == "serving", loop.time)
         self._relays = hosts.relay_to(self.owners, tls)
         control.listeners.append(self._lease_changed)
 
     async def open_links(self) -> GatewayAddress | None:
-        """Opens the listener for links; where others reach it, None if it is off. Raises SettingsError, OSError."""
+        """Opens the listener for links; where others reach it, None if it is off. Raises SettingsError, SocketsError,
+        OSError."""
+        if self._moves is not None:
+            self._moves.start()
         return links_address(self._settings, await self._member_links.start(), socket.gethostname())
 
     async def listen(self, listeners: Listeners) -> GatewayAddress | None:
@@ -146,7 +152,14 @@ class Cluster:
     async def stop(self, timeout_s: float) -> None:
         """The last heartbeat is written: nothing is kept warm any more, and links end."""
         self._member_links.stop()
+        if self._moves is not None:
+            self._moves.stop()
         await self.shards.stop(timeout_s)
+
+    def _moves_of(self, hosts: HostServer, home: Home, directory: str) -> Moves:
+        """Connections of shards that move pass between gateways of this machine. Raises SocketsError."""
+        moves = home.moved_clients = Moves(hosts, SocketDirectory(Path(directory)), self._settings.name)
+        return moves
 
     def _lease_changed(self, _before: Lease, lease: Lease) -> None:
         self.owners.lease_changed(lease.shard)
