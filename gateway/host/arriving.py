@@ -94,9 +94,9 @@ class Moves:
         if waiting:
             log.info("clients moved here", shard=home.number, clients=len(arrived), came=len(waiting))
 
-    def go_on(self, home: ShardHome) -> None:
+    async def go_on(self, home: ShardHome) -> None:
         for connection in self._arrived.pop(home.number, ()):
-            connection.begin()
+            await connection.begin()
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
@@ -111,7 +111,7 @@ class Moves:
         connection = transport.connection
         try:
             rules = await self._server.authenticator.admit(connection.credentials)
-            connection.attach(await home.move_in(connection.moved_client(rules)))
+            connection.attach(home.move_in(connection.moved_client(rules)))
         except NotAdmitted as error:
             log.info("a client that has moved is disconnected", client=one.state.connection.client, reason=str(error))
             connection.disconnect(ReasonCode.SERVER_MOVED)

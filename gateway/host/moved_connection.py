@@ -9,7 +9,7 @@ import os
 import socket
 from typing import Final, cast
 
-from gateway.host.authenticator import Credentials, Proven
+from gateway.host.authenticator import Credentials, NotAdmitted, Proven
 from gateway.host.close_reasons import CONNECTION_LOST, MOVED
 from gateway.host.host_connection import HostConnection
 from gateway.host.host_server import HostServer
@@ -147,10 +147,15 @@ class MovedConnection(HostConnection):
         if self._is_over():
             attached.home.detach(attached.session, self, send_will=True, reason=CONNECTION_LOST)
 
-    def begin(self) -> None:
+    async def begin(self) -> None:
         """Records come to the shard from now on."""
         attached = self._attached
         if self._is_over() or attached is None:
+            return
+        try:
+            await attached.home.end_forbidden(attached.session)
+        except NotAdmitted as error:
+            self.disconnect(error.reason)
             return
         self._has_begun = True
         if self._waits_for_messages:

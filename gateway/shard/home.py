@@ -84,6 +84,8 @@ class Home:
             lambda shard: self.on_superseded(shard),
         )
         self._consumers[number] = home.egress
+        if self.moved_clients is not None:
+            home.arrivals = partial(self.moved_clients.arrive, home)
         return home
 
     async def start(self) -> None:
@@ -137,6 +139,7 @@ class Home:
 
     async def _give_back(self, home: ShardHome) -> None:
         """What a home that does not begin has taken."""
+        home.abandon()
         if self._consumers.get(home.number) is home.egress:
             del self._consumers[home.number]
         with contextlib.suppress(BusError):
@@ -148,14 +151,12 @@ class Home:
     async def _begin(self, start: dict[tuple[str, int], int], *homes: ShardHome) -> None:
         """Their state is restored: records come, from `start` on."""
         for home in homes:
-            if self.moved_clients is not None:
-                await self.moved_clients.arrive(home)
             home.begin()
         await self._node.bus.assign(start)
         for home in homes:
             await home.relinquish_finished()
             if self.moved_clients is not None:
-                self.moved_clients.go_on(home)
+                await self.moved_clients.go_on(home)
         self._node.ready.flush()
 
     async def hand_over(self, number: int, to: str = "") -> None:

@@ -44,10 +44,10 @@ class MovedClients(Protocol):
         ...
 
     async def arrive(self, home: "ShardHome") -> None:
-        """Attaches the clients that have come for a shard. Its state is restored, and nothing has come yet."""
+        """Attaches the clients that have come for a shard. Its sessions are recovered, and nothing has come yet."""
         ...
 
-    def go_on(self, home: "ShardHome") -> None:
+    async def go_on(self, home: "ShardHome") -> None:
         """Records come: lets those clients go on, once all that they have in hand has come again."""
         ...
 

@@ -6,7 +6,7 @@ while other shards of the process go on.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -151,12 +151,17 @@ class ShardHome:
         )
         self._mender = RetainedMender(node, number)
         self._entitlement = Entitlement(self.sessions, self._subscriber, node.counts)
+        self.end_forbidden = self._entitlement.end_forbidden
         self.acknowledged = self.deliverer.acknowledged
         """PUBACK of a session's packet id."""
         self.received, self.completed = self.deliverer.received, self.deliverer.completed
         """PUBREC and PUBCOMP."""
         self.undeliverable = self.deliverer.undeliverable
         """The client does not accept so large a packet: it counts as sent [MQTT-3.1.2-25]."""
+        self.flush = node.ready.flush
+        """All packets of one read are handed over: deliver what they made possible."""
+        self.arrivals: Callable[[], Awaitable[None]] | None = None
+        """Attaches clients who have come with the shard, once its sessions are recovered."""
         ways = self.routes, self.catch_up, self.feeds
         self.egress = egress_consumer(node, self.state, spool, self.deliverer, *ways, self.shares.receive, spawn)
 
@@ -259,14 +264,14 @@ class ShardHome:
             await self._open(session, arrival, link, was_logged)
         return self._attached(session, present, link, arrival.rules, arrival.hears_refusals)
 
-    async def move_in(self, moved: MovedClient) -> Attached:
-        """Attaches a client whose connection has come with the shard. Before `begin`. Raises NotAdmitted, ShardLost."""
+    def move_in(self, moved: MovedClient) -> Attached:
+        """Attaches a client whose connection has come with the shard. Nothing is delivered to it before records come,
+        and `end_forbidden` was called. Raises NotAdmitted."""
         session = self.sessions.get(moved.client)
         self._entitlement.check_owner(session, moved.rules)
         number = self._node.numbers.connection(self._node.clock())
         if session is None or not take_up(session, moved, number):
             raise NotAdmitted(ReasonCode.SERVER_MOVED, "the session is not the one that the connection was for")
-        await self._entitlement.end_forbidden(session)
         self._presence.report(session, "connected", peer=moved.peer, protocol=moved.protocol)
         return self._attached(session, True, moved.link, moved.rules, moved.hears_refusals)
 
@@ -320,10 +325,6 @@ class ShardHome:
         """What clients may do has changed: the shard's subscriptions that are no longer allowed end (R11)."""
         self._entitlement.changes += 1
         self._spawn(self._entitlement.end_all_forbidden())
-
-    def flush(self) -> None:
-        """All packets of one read are handed over: deliver what they made possible."""
-        self._node.ready.flush()
 
     def detach(
         self, session: Session, link: Link, *, send_will: bool, reason: str, expiry_s: int | None = None

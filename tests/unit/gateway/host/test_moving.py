@@ -65,7 +65,7 @@ def test_a_client_goes_on_where_its_shard_is(site: MovingGateways) -> None:
 
 
 def test_what_a_client_has_in_hand_is_not_sent_again(site: MovingGateways) -> None:
-    """G8, Q5: at QoS 1 and 2, received or not; what waits for room in its window follows once the client answers."""
+    """G8: at QoS 1 and 2, received or not; what waits for room in its window follows once the client answers."""
     [name, *_] = site.harness.names(0)
     with site.client(name) as client, site.client("sender") as sender:
         client.connect(name, properties=KEPT | {"receive_maximum": 4})
