@@ -9,7 +9,7 @@ import asyncio
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import count
 from statistics import median
 from typing import Final
@@ -19,6 +19,7 @@ from confluent_kafka import Producer
 
 from bench.cluster_fleet import fleet, settle
 from bench.cluster_load import Qos2Path, cpu_under_load, relay_added_ms, throughput_in
+from bench.cluster_moves import connections_kept
 from bench.figures import Figures
 from bench.gateway_start import sessions
 from bench.processes import fresh_directory
@@ -46,6 +47,7 @@ class ClusterBench:
         """Records all figures of the cluster. A part that fails costs no other; raises RuntimeError at the end."""
         parts: dict[str, Callable[[], None]] = {
             "takeovers": lambda: uvloop.run(self._takeovers()),
+            "moved connections": lambda: uvloop.run(self._moved_connections()),
             "many sessions": self._many_sessions,
             "read-back": lambda: uvloop.run(self._read_back()),
             "standbys": self._standbys,
@@ -113,6 +115,15 @@ class ClusterBench:
                 self._worst("takeover_stopped", [taken["client_ms"] for taken in stops])
                 self._worst("move_silence", [await clients.move() for _ in range(self._times(MOVES))])
                 self._figures.add("relay_added_p50_ms", round(await relay_added_ms(site), 2))
+
+    async def _moved_connections(self) -> None:
+        """Records `handover_connections_kept`: of 1,000 clients over plain TCP, when each shard moves once."""
+        with ExitStack() as stack:
+            sockets = stack.enter_context(fresh_directory()) / "sockets"
+            site = stack.enter_context(self._site(settings={"WAYSTATION_GATEWAY__CLUSTER__SOCKETS": str(sockets)}))
+            await asyncio.to_thread(site.start)
+            await asyncio.to_thread(settle, site)
+            self._figures.add("handover_connections_kept", await connections_kept(site))
 
     def _many_sessions(self) -> None:
         """Records `takeover_20000_sessions_ms`: kill -9 until the last shard is served, with 20,000 sessions in all."""

@@ -35,8 +35,12 @@ class MethodAuthenticator:
         self._wrap = wrap
 
     async def admit(self, credentials: Credentials) -> ClientRules:
-        is_verified = credentials.bearer == MESH_BEARER
-        identity = Identity(credentials.client) if is_verified else await self._identity(credentials)
+        if credentials.proven is not None:
+            identity = Identity(*credentials.proven)
+        elif credentials.bearer == MESH_BEARER:
+            identity = Identity(credentials.client)
+        else:
+            identity = await self._identity(credentials)
         user, client = identity.user, credentials.client
         if self._client_id_is_user and client != user and credentials.bearer != "http":  # HTTP has its own client ids
             self._counts["not_admitted_client_id"] += 1

@@ -107,6 +107,10 @@ class LeaseKeeper:
         """The epoch in which a shard is this member's, 0 if it is not."""
         return self._shards[shard].owned
 
+    def successor(self, shard: int) -> str:
+        """The member to which a shard of this member's moves, "" for none."""
+        return self._shards[shard].to or ""
+
     def _take(self, event: m.LeaseEvent, now: float) -> Iterator[m.LeaseEffect]:
         match event:
             case m.LeaseRead():

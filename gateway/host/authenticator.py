@@ -10,9 +10,18 @@ MESH_BEARER: Final = "mesh"
 and is the user's name too. Only :mod:`gateway.mesh.admission` says so; no connection can."""
 
 
+class Proven(NamedTuple):
+    """Whom another gateway of this machine has authenticated a client as, and until when that holds, seconds since the
+    epoch."""
+
+    user: str
+    until: float
+
+
 class Credentials(NamedTuple):
     """A client's credentials. `certificate` is the common name in the subject of a verified client certificate; `peer`
-    is `address:port`; `bearer` is `mqtt`, `ws`, `http` or :data:`MESH_BEARER`."""
+    is `address:port`; `bearer` is `mqtt`, `ws`, `http` or :data:`MESH_BEARER`; `proven` is set for a connection that
+    goes on here, and which did not begin here (R5)."""
 
     client: str
     username: str | None
@@ -20,6 +29,7 @@ class Credentials(NamedTuple):
     certificate: str | None
     peer: str
     bearer: str
+    proven: Proven | None = None
 
 
 class Authenticator(Protocol):

@@ -26,6 +26,8 @@ STREAM_CLOSED = "stream_closed"
 """The client of an event stream has closed it, or its time limit was reached."""
 RELAYED = "relayed"
 """The client's bytes went to its home on another gateway; either side has ended that."""
+MOVED = "moved"
+"""Not an end: the connection goes on at another gateway of the machine, which has its socket and its session now."""
 STREAM_STALLED = "stream_stalled"
 """The client of an event stream does not read."""
 
@@ -43,6 +45,7 @@ CLOSE_REASONS: Final = frozenset(
         STREAM_CLOSED,
         STREAM_STALLED,
         RELAYED,
+        MOVED,
         *(
             reason.name.lower()
             for place in (PacketType.CONNACK, PacketType.DISCONNECT)
@@ -62,6 +65,7 @@ ORDINARY: Final = frozenset(
         "server_shutting_down",
         "server_moved",
         "use_another_server",
+        MOVED,
     }
 )
 """Ends that also happen to well-behaved clients: not logged."""

@@ -11,14 +11,14 @@ from mqtt.wire import write_varint
 
 
 class PublishEncoder:
-    """Encodes for one connection. `aliases` is how many topic aliases the client accepts; `clock` gives seconds since
-    the epoch."""
+    """Encodes for one connection. `aliases` is how many topic aliases the client accepts, as `aliases`
+    knows afterwards; `clock` gives seconds since the epoch."""
 
-    __slots__ = ("_aliases", "_clock", "_identifiers", "_identifiers_encoded", "_is_v5", "_unsent")
+    __slots__ = ("_clock", "_identifiers", "_identifiers_encoded", "_is_v5", "_unsent", "aliases")
 
     def __init__(self, version: int, aliases: int, clock: Callable[[], float]) -> None:
         self._is_v5 = version == VERSION_5
-        self._aliases = OutboundAliases(aliases) if self._is_v5 and aliases else None
+        self.aliases = OutboundAliases(aliases) if self._is_v5 and aliases else None
         self._clock = clock
         self._unsent: str | None = None
         self._identifiers: tuple[int, ...] = ()
@@ -31,8 +31,8 @@ class PublishEncoder:
             properties = message.properties or NO_PROPERTIES
             if delivery.subscription_ids or message.expires is not None:
                 properties = self._with_own(message, delivery, properties)
-            if self._aliases is not None:
-                alias, is_known = self._aliases.property_of(message.topic)
+            if self.aliases is not None:
+                alias, is_known = self.aliases.property_of(message.topic)
                 properties = _with_property(alias, properties)
                 if is_known:
                     topic = b""
@@ -44,8 +44,8 @@ class PublishEncoder:
 
     def sent(self) -> None:
         """The packet encoded last has been sent."""
-        if self._unsent is not None and self._aliases is not None:
-            self._aliases.sent(self._unsent)
+        if self._unsent is not None and self.aliases is not None:
+            self.aliases.sent(self._unsent)
             self._unsent = None
 
     def dropped(self) -> None:

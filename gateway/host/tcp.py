@@ -28,6 +28,10 @@ class MqttTcpProtocol(asyncio.BufferedProtocol):
         self.peer = ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._open(transport)
+        self._connection = HostConnection(self._server, self)
+
+    def _open(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._server.transports.add(self)
         self._transport.set_write_buffer_limits(high=self._server.limits.write_buffer_bytes)
@@ -35,7 +39,6 @@ class MqttTcpProtocol(asyncio.BufferedProtocol):
         self.peer = f"{address[0]}:{address[1]}" if address else ""
         self.uses_tls = transport.get_extra_info("sslcontext") is not None
         self.certificate = common_name(transport.get_extra_info("peercert"))
-        self._connection = HostConnection(self._server, self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._server.read_buffer
@@ -68,6 +71,37 @@ class MqttTcpProtocol(asyncio.BufferedProtocol):
 
     def hand_over(self, to: ByteTaker) -> None:
         self._connection = to
+
+    # -- for connections that move (gateway.host.moved_connection) -----------------------------------------------------
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the socket has the client's bytes as they are, and is open."""
+        transport = self._transport
+        return (
+            transport is not None
+            and not transport.is_closing()
+            and self._connection is not None
+            and transport.get_extra_info("sslcontext") is None
+        )
+
+    @property
+    def unwritten(self) -> int:
+        """Bytes that the system has not taken yet."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+    @property
+    def fileno(self) -> int:
+        """The descriptor of the socket. Raises OSError if there is none any more."""
+        if not self.is_plain or self._transport is None:
+            raise OSError("the connection has ended")
+        return int(self._transport.get_extra_info("socket").fileno())
+
+    def release(self) -> None:
+        """Another process has the socket: only this descriptor of it is closed."""
+        self._connection = None
+        if self._transport is not None:
+            self._transport.abort()
 
     def close(self) -> None:
         """Closes once everything written is sent and the client has closed its side or its time is over.

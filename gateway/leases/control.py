@@ -53,8 +53,8 @@ class ShardHomes(Protocol):
         serve. Raises BusError, Outranked, SpoolError, ShardTooNew."""
         ...
 
-    async def hand_over(self, number: int) -> None:
-        """Ends a shard in order, so that another gateway can start it. Raises GatewayError."""
+    async def hand_over(self, number: int, to: str) -> None:
+        """Ends a shard in order, so that another gateway can start it: `to`, if it is not "". Raises GatewayError."""
         ...
 
     def abandon(self, number: int) -> Coroutine[Any, Any, None]:
@@ -293,7 +293,7 @@ class Control:
         if not self._is_owned(shard, epoch):
             return
         try:
-            await self._homes.hand_over(shard)
+            await self._homes.hand_over(shard, self._keeper.successor(shard))
         except GatewayError as error:  # the keeper claims it again after a while, unless another gateway has
             log.warning("a shard cannot be handed over", shard=shard, reason=str(error))
             return

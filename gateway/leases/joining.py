@@ -14,6 +14,7 @@ from gateway.cluster.life import Life
 from gateway.cluster.timings import LeaseTimings, LifeTimings
 from gateway.console.cluster import ClusterSources
 from gateway.errors import ClusterError
+from gateway.host.arriving import Moves
 from gateway.host.host_server import HostServer
 from gateway.host.listeners import Listeners
 from gateway.host.member_tls import MemberTls
@@ -34,6 +35,7 @@ from gateway.shard.node import Node
 from gateway.shard.quarantine import quarantine
 from gateway.shard.shard_spool import open_spool
 from gateway.shard.standby import Standbys
+from gateway.sockets.directory import SocketDirectory
 from schemas.leases import Claimant
 from schemas.members import OLDEST_RECORDS, RECORDS, GatewayAddress, Heartbeat
 
@@ -113,6 +115,7 @@ class Cluster:
         self._written = RECORDS
         self._on_fatal = node.on_fatal
         members.listeners.append(self._check_version)
+        self._moves = None if not cluster.sockets else self._moves_of(hosts, home, cluster.sockets)
         self.owners = Owners(control.table, table, me, lambda shard: control.phase(shard) == "serving", loop.time)
         is_ramped = cluster.ramp_connects_per_s > 0
         ramp = (cluster.ramp_connects_per_s, cluster.ramp_s, cluster.ramp_wait_s)
@@ -121,7 +124,10 @@ class Cluster:
         control.listeners.append(self._lease_changed)
 
     async def open_links(self) -> GatewayAddress | None:
-        """Opens the listener for links; where others reach it, None if it is off. Raises SettingsError, OSError."""
+        """Opens the listener for links; where others reach it, None if it is off. Raises SettingsError, SocketsError,
+        OSError."""
+        if self._moves is not None:
+            self._moves.start()
         return links_address(self._settings, await self._member_links.start(), socket.gethostname())
 
     async def listen(self, listeners: Listeners) -> GatewayAddress | None:
@@ -158,6 +164,8 @@ class Cluster:
     async def stop(self, timeout_s: float) -> None:
         """The last heartbeat is written: nothing is kept warm any more, and links end."""
         self._member_links.stop()
+        if self._moves is not None:
+            self._moves.stop()
         await self.shards.stop(timeout_s)
 
     def _check_version(self, name: str, record: Heartbeat) -> None:
@@ -174,6 +182,11 @@ class Cluster:
         log.warning("a gateway was lost: others take its shards", gateway=lost.name, connects_per_s=per_s)
         if self._ramp is not None:
             self._ramp.begin(asyncio.get_running_loop().time())
+
+    def _moves_of(self, hosts: HostServer, home: Home, directory: str) -> Moves:
+        """Connections of shards that move pass between gateways of this machine. Raises SocketsError."""
+        moves = home.moved_clients = Moves(hosts, SocketDirectory(Path(directory)), self._settings.name)
+        return moves
 
     def _lease_changed(self, _before: Lease, lease: Lease) -> None:
         self.owners.lease_changed(lease.shard)

@@ -54,11 +54,11 @@ class OwnedShards:
         log.info("shards started", epochs=epochs, warm=sorted(warm), took_ms=took_ms)
         return started
 
-    async def hand_over(self, number: int) -> None:
+    async def hand_over(self, number: int, to: str) -> None:
         """See :class:`gateway.leases.control.ShardHomes`."""
         with suppress(SpoolError):  # the next home reads more again
-            await self._home.hand_over(number)
-        log.info("shard given up", shard=number)
+            await self._home.hand_over(number, to)
+        log.info("shard given up", shard=number, to=to)
 
     def abandon(self, number: int) -> Coroutine[Any, Any, None]:
         """See :class:`gateway.leases.control.ShardHomes`."""

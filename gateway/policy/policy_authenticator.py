@@ -20,7 +20,7 @@ class PolicyAuthenticator:
     A connection takes its tokens when it is admitted, so that clients that fail authentication take none from others.
     Tokens are also checked before authentication, so that a connection storm costs no password hashes. An HTTP request
     does not count as a connection, nor does a bundle. They have none to pause either, so messages above the rate are
-    refused. `clock` gives monotonic seconds.
+    refused. A connection that began at another gateway has been counted there. `clock` gives monotonic seconds.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class PolicyAuthenticator:
     async def admit(self, credentials: Credentials) -> ClientRules:
         """The rules of the client; raises NotAdmitted, with 0x9F if connections arrive too fast."""
         client, is_request = credentials.client, credentials.bearer in ("http", MESH_BEARER)
-        if is_request:
+        if is_request or credentials.proven is not None:
             rules = await self._inner.admit(credentials)
         else:
             self._check_rate(client)

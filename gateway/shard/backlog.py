@@ -92,6 +92,9 @@ class Backlog:
                 session.leave_backlog(delivery)
                 self._queues.finish(delivery, session.earlier_outcome(delivery))
                 continue
+            if session.in_hand is not None and session.take_in_hand(delivery):
+                session.leave_backlog(delivery)
+                continue
             delivery.mark_repeated(session.sent_to_ms, now)
             session.load(delivery)
         if not page and session.backlog:

@@ -71,6 +71,10 @@ class Deliverer:
             self._note(delivery, session.earlier_outcome(delivery))
             pending.finished.append(delivery.client)  # the message may outlast what the session remembers
             return
+        if session.in_hand is not None and session.take_in_hand(delivery):
+            pending.unfinished += 1
+            pending.deliveries.append(delivery)
+            return
         has_capacity = self.overflow.has_capacity(session, delivery)
         if not has_capacity and not (session.persistent and delivery.is_brought_again):
             self._drop(delivery)
@@ -217,6 +221,7 @@ class Deliverer:
         delivery = session.in_flight.get(packet_id)
         if delivery is None:
             session.completed_before(packet_id)
+            self._answered(session)  # it may have taken room in the window
         elif delivery.qos == 2 and delivery.released:
             self._complete(session, delivery)
 
@@ -259,6 +264,8 @@ class Deliverer:
     def loaded(self, session: Session) -> None:
         """The session's queue has got more from the spool."""
         self.overflow.trim(session)
+        if session.in_hand is not None:  # more of it may wait there
+            self.load(session)
         self.pump(session)
 
     def _offer_qos0(self, session: Session, pending: PendingMessage, delivery: Delivery) -> None:

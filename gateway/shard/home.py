@@ -18,6 +18,7 @@ from gateway.shard.fences import write_fences
 from gateway.shard.ingress_fences import write_ingress_fences
 from gateway.shard.ingress_reader import IngressReader
 from gateway.shard.link import Link
+from gateway.shard.moved_clients import MovedClients
 from gateway.shard.node import Node
 from gateway.shard.presence import PresenceReporter
 from gateway.shard.publishes import InboundPosition
@@ -53,6 +54,7 @@ class Home:
         self._node = node
         self.recovered: dict[str, int] = {}
         self.on_superseded: Callable[[int], None] = lambda _shard: None
+        self.moved_clients: MovedClients | None = None
         self.message_presence = node.message_presence
         self._tasks: set[asyncio.Task[None]] = set()
         self._next_ends = 0.0
@@ -82,6 +84,8 @@ class Home:
             lambda shard: self.on_superseded(shard),
         )
         self._consumers[number] = home.egress
+        if self.moved_clients is not None:
+            home.arrivals = partial(self.moved_clients.arrive, home)
         return home
 
     async def start(self) -> None:
@@ -135,6 +139,7 @@ class Home:
 
     async def _give_back(self, home: ShardHome) -> None:
         """What a home that does not begin has taken."""
+        home.abandon()
         if self._consumers.get(home.number) is home.egress:
             del self._consumers[home.number]
         with contextlib.suppress(BusError):
@@ -150,16 +155,20 @@ class Home:
         await self._node.bus.assign(start)
         for home in homes:
             await home.relinquish_finished()
+            if self.moved_clients is not None:
+                await self.moved_clients.go_on(home)
         self._node.ready.flush()
 
-    async def hand_over(self, number: int) -> None:
-        """Ends a shard here, so that another home can start it; others go on. Its clients are disconnected (0x9D).
-        Raises SpoolError if its last checkpoint fails: then the other home reads more again."""
+    async def hand_over(self, number: int, to: str = "") -> None:
+        """Ends a shard here, so that another home can start it; others go on. Its clients are disconnected (0x9D), but
+        for those whose connections can be passed to the gateway `to`. Raises SpoolError if its last checkpoint fails:
+        then the other home reads more again."""
         home = self.shards[number]
         await self._node.bus.unassign([(self._node.topics.egress, number)])
         self._consumers.pop(number, None)
         try:
-            await home.freeze()
+            moved = self.moved_clients if to else None
+            await home.freeze(None if moved is None else moved.leaving(home, to))
             while self._on_way[number]:  # what it has said must precede what the next home says
                 await home.writer.durable(home.writer.barrier)
         finally:

@@ -82,6 +82,8 @@ class Recovery:
         await node.bus.read(node.topics.routes, {0: 0}, self._fold_route)
         sessions.apply()
         for home in homes.values():
+            if home.arrivals is not None:  # before anything comes for their sessions
+                await home.arrivals()
             await self._read_backlogs(home)
             home.keyed.load(await home.spool.keyed())
             home.state.bundles.restore(await home.spool.bundles())

@@ -4,10 +4,12 @@ Pure: no clock, no I/O. The home performs what the methods return.
 """
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 from gateway.shard.cursor import SettledCursor
+from gateway.shard.in_hand import InHand
 from gateway.shard.inbound_exchanges import InboundExchanges
 from gateway.shard.messages import Delivery, Outcome, is_assigned
 from gateway.shard.session_assignments import SessionAssignments
@@ -34,6 +36,9 @@ class Session(SessionQueue):
     `retained_sent` are ids of messages that were sent on SUBSCRIBE and whose live copies may still come, and until
     when; `retained_bundles` those that came in bundles (:class:`schemas.session_log.Subscribed`).
 
+    `in_hand` is what the client has been sent on the present connection, which began at another gateway, and is still
+    to come again here; `reserved` are packet ids of exchanges that it has yet to complete from then.
+
     Only this file sets the fields, but for those of subscriptions, which :mod:`gateway.shard.subscribing` has.
     """
 
@@ -53,7 +58,9 @@ class Session(SessionQueue):
     subscribing: int = 0
     live_meanwhile: set[str] = field(default_factory=set)
     sending: bool = False
-    _last_packet_id: int = 0
+    in_hand: InHand | None = None
+    reserved: set[int] = field(default_factory=set)
+    last_packet_id: int = 0
 
     @property
     def is_reachable(self) -> bool:
@@ -84,7 +91,7 @@ class Session(SessionQueue):
     @property
     def is_window_full(self) -> bool:
         """Whether the client takes no more at QoS 1 and 2 for now."""
-        return len(self.in_flight) >= self.receive_maximum
+        return len(self.in_flight) + len(self.reserved) >= self.receive_maximum
 
     @property
     def may_send(self) -> bool:
@@ -134,10 +141,11 @@ class Session(SessionQueue):
     def _take(self, waiting: deque[Delivery], most: int, taken: list[Delivery]) -> bool:
         """Adds deliveries to those taken; whether there was room for any."""
         before, in_flight, is_own = len(taken), self.in_flight, waiting is self.queue
+        window = self.receive_maximum - len(self.reserved)
         while waiting and len(taken) < most:
             delivery = waiting[0]
             if delivery.qos:
-                if len(in_flight) >= self.receive_maximum:
+                if len(in_flight) >= window:
                     break
                 if not delivery.packet_id:
                     delivery.packet_id = self._free_packet_id()
@@ -248,6 +256,7 @@ class Session(SessionQueue):
 
     def completed_before(self, packet_id: int) -> None:
         """PUBCOMP for an exchange that was released before a restart."""
+        self.reserved.discard(packet_id)
         if self.assignments is not None:
             self.assignments.completed(packet_id)
         for place, record in self.restored.items():
@@ -286,6 +295,31 @@ class Session(SessionQueue):
         delivery.sent = True
         self.in_flight[delivery.packet_id] = delivery
 
+    def go_on(self, in_hand: InHand, reserved: Iterable[int], last_packet_id: int, sent_to_ms: int) -> None:
+        """Its connection began at another gateway, and goes on here."""
+        self.in_hand = in_hand if len(in_hand) else None
+        self.reserved, self.last_packet_id, self.sent_to_ms = set(reserved), last_packet_id, sent_to_ms
+
+    def take_in_hand(self, delivery: Delivery) -> bool:
+        """Takes a delivery that comes again, and that the client was sent on its present connection, as sent; False if
+        it was not."""
+        if self.in_hand is None or not (packet_id := self.in_hand.take(delivery)):
+            return False
+        if not len(self.in_hand):
+            self.in_hand = None
+        delivery.packet_id = packet_id
+        self.put_back.discard(delivery.place)
+        self.take_as_sent(delivery)
+        return True
+
+    def disconnected(self, now_ms: int, expiry_s: int | None, *, keeps_will: bool) -> None:
+        """The connection is gone; `expiry_s` is what DISCONNECT asked for, if it did."""
+        SessionQueue.disconnected(self, now_ms, expiry_s, keeps_will=keeps_will)
+        if self.in_hand is not None:
+            self.sent_to_ms = self.in_hand.sent_to_ms
+        self.in_hand = None
+        self.reserved.clear()
+
     def rows_in_memory(self) -> set[int]:
         waiting = (*self.queue, *self.tail, *self.in_flight.values(), *self.dropping.values())
         return {delivery.row for delivery in waiting if delivery.row is not None}
@@ -314,11 +348,11 @@ class Session(SessionQueue):
     def _free_packet_id(self) -> int:
         reserved = [record.packet_id for record in self.restored.values()] if self.restored else []
         reserved += [] if self.assignments is None else self.assignments.packet_ids()
-        packet_id = self._last_packet_id
+        packet_id = self.last_packet_id
         for _ in range(MAX_PACKET_ID):
             packet_id = packet_id % MAX_PACKET_ID + 1
             if packet_id not in self.in_flight and packet_id not in reserved and packet_id not in self.kept_packet_ids:
-                self._last_packet_id = packet_id
+                self.last_packet_id = packet_id
                 return packet_id
         raise AssertionError("more messages in flight than packet ids")  # receive_maximum is at most as many
 

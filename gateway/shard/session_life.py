@@ -95,6 +95,17 @@ class SessionLife:
         self.expiry_s = self.expiry_s if expiry_s is None else expiry_s
         self.will = self.will if keeps_will else None
 
+    def moved(self) -> None:
+        """The connection goes on at the next home: for this one it is over, and nothing else is."""
+        self.link = None
+
+    def moved_in(
+        self, link: Link, rules: ClientRules, peer: str, protocol: str, receive_maximum: int, epoch: int
+    ) -> None:
+        """Its connection, which began at another gateway, goes on here as number `epoch`."""
+        self.link, self.rules, self.peer, self.protocol = link, rules, peer, protocol
+        self.receive_maximum, self.epoch, self.events = min(receive_maximum, MAX_PACKET_ID), epoch, 0
+
     def next_event(self) -> int:
         """The number of a presence event of its connection."""
         number, self.events = self.events, self.events + 1

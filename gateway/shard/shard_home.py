@@ -6,13 +6,13 @@ while other shards of the process go on.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any, NamedTuple
 
 import structlog
 
-from gateway.errors import SpoolError
+from gateway.errors import NotAdmitted, SpoolError
 from gateway.shard.arrivals import LOST_CONNECTING, Arrival, Kicked
 from gateway.shard.catch_up_reader import IngressCatchUpReader
 from gateway.shard.checkpoint import Checkpointer
@@ -24,7 +24,7 @@ from gateway.shard.keyed import KeyedMessages
 from gateway.shard.keyed_lock import KeyedLock
 from gateway.shard.link import Link
 from gateway.shard.log_writer import SessionLogWriter
-from gateway.shard.messages import Delivery
+from gateway.shard.moved_clients import LeavingClients, MovedClient, take_up
 from gateway.shard.node import Node
 from gateway.shard.operations import Operations, Tasks
 from gateway.shard.presence import PresenceReporter
@@ -151,8 +151,17 @@ class ShardHome:
         )
         self._mender = RetainedMender(node, number)
         self._entitlement = Entitlement(self.sessions, self._subscriber, node.counts)
+        self.end_forbidden = self._entitlement.end_forbidden
         self.acknowledged = self.deliverer.acknowledged
         """PUBACK of a session's packet id."""
+        self.received, self.completed = self.deliverer.received, self.deliverer.completed
+        """PUBREC and PUBCOMP."""
+        self.undeliverable = self.deliverer.undeliverable
+        """The client does not accept so large a packet: it counts as sent [MQTT-3.1.2-25]."""
+        self.flush = node.ready.flush
+        """All packets of one read are handed over: deliver what they made possible."""
+        self.arrivals: Callable[[], Awaitable[None]] | None = None
+        """Attaches clients who have come with the shard, once its sessions are recovered."""
         ways = self.routes, self.catch_up, self.feeds
         self.egress = egress_consumer(node, self.state, spool, self.deliverer, *ways, self.shares.receive, spawn)
 
@@ -167,7 +176,7 @@ class ShardHome:
             self.writer.forget(key)
         now = self._node.clock()
         self._wills.recovered(self.published_wills)
-        for session in [s for s in self.sessions.values() if not s.is_group]:
+        for session in [s for s in self.sessions.values() if not s.is_group and s.link is None]:
             self._ends.recovered(session, self._broker_ms())
         self._wills.log_recovered(self.published_wills)
         self.routes.begin(now)
@@ -177,12 +186,17 @@ class ShardHome:
         """At the start: what the spool has finished but not relinquished."""
         await self._checkpointer.relinquish_finished()
 
-    async def freeze(self) -> None:
-        """Ends the connections of the shard's clients, and all work on it, and commits its positions. Call it once no
-        more records come. Raises SpoolError if there is no last checkpoint, ShardLost."""
+    async def freeze(self, leaving: LeavingClients | None = None) -> None:
+        """Ends the connections of the shard's clients, but for those of `leaving` that it passes on, and all work on
+        it, and commits its positions. Call it once no more records come. Raises SpoolError if there is no last
+        checkpoint, ShardLost."""
+        if leaving is not None:
+            await leaving.hold()
         self.shares.requests.stop()
         self.feeds.stop()
         await self._operations.end()
+        if leaving is not None:
+            await leaving.leave()
         for session in list(self.sessions.values()):
             self._disconnect(session, ReasonCode.SERVER_MOVED)
         self.timers.cancel_all()
@@ -248,19 +262,22 @@ class ShardHome:
             if earlier is not None:
                 await self._wills.stored(earlier)
             await self._open(session, arrival, link, was_logged)
-        publisher = Publisher(
-            self._node,
-            self.inbound,
-            self.unsettled,
-            arrival.client,
-            session,
-            link,
-            arrival.rules,
-            hears_refusals=arrival.hears_refusals,
-            promises=self.promises,
-            epoch=self.spool.epoch,
-        )
-        return Attached(self, session, present, publisher)
+        return self._attached(session, present, link, arrival.rules, arrival.hears_refusals)
+
+    def move_in(self, moved: MovedClient) -> Attached:
+        """Attaches a client whose connection has come with the shard. Nothing is delivered to it before records come,
+        and `end_forbidden` was called. Raises NotAdmitted."""
+        session = self.sessions.get(moved.client)
+        self._entitlement.check_owner(session, moved.rules)
+        number = self._node.numbers.connection(self._node.clock())
+        if session is None or not take_up(session, moved, number):
+            raise NotAdmitted(ReasonCode.SERVER_MOVED, "the session is not the one that the connection was for")
+        self._presence.report(session, "connected", peer=moved.peer, protocol=moved.protocol)
+        return self._attached(session, True, moved.link, moved.rules, moved.hears_refusals)
+
+    def _attached(self, session: Session, present: bool, link: Link, rules: ClientRules, hears: bool) -> Attached:
+        of = self._node, self.inbound, self.unsettled, session.client, session, link, rules, ""
+        return Attached(self, session, present, Publisher(*of, hears, self.promises, self.spool.epoch))
 
     def resume(self, session: Session, link: Link) -> None:
         """CONNACK is sent: delivers, again what was in flight."""
@@ -308,22 +325,6 @@ class ShardHome:
         """What clients may do has changed: the shard's subscriptions that are no longer allowed end (R11)."""
         self._entitlement.changes += 1
         self._spawn(self._entitlement.end_all_forbidden())
-
-    def received(self, session: Session, packet_id: int, reason: ReasonCode) -> None:
-        """PUBREC."""
-        self.deliverer.received(session, packet_id, reason)
-
-    def completed(self, session: Session, packet_id: int) -> None:
-        """PUBCOMP."""
-        self.deliverer.completed(session, packet_id)
-
-    def undeliverable(self, session: Session, delivery: Delivery) -> None:
-        """The client does not accept so large a packet: it counts as sent [MQTT-3.1.2-25]."""
-        self.deliverer.undeliverable(session, delivery)
-
-    def flush(self) -> None:
-        """All packets of one read are handed over: deliver what they made possible."""
-        self._node.ready.flush()
 
     def detach(
         self, session: Session, link: Link, *, send_will: bool, reason: str, expiry_s: int | None = None
