@@ -154,7 +154,7 @@ class ShardHome:
         self.acknowledged = self.deliverer.acknowledged
         """PUBACK of a session's packet id."""
         ways = self.routes, self.catch_up, self.feeds
-        self.egress = egress_consumer(node, self.state, spool, self.deliverer, *ways, self.shares.receive, spawn)
+        self.egress = egress_consumer(node, self.state, spool, self.deliverer, *ways, self.shares, spawn)
 
     # -- its life ------------------------------------------------------------------------------------------------------
 

@@ -88,9 +88,9 @@ class Clustered(TwoGateways):
                 client.link = None
 
     def wake(self, gateway: Gateway) -> None:
-        """Its Kafka client sends what it had queued for `ingress` and `retained`, and then it is killed."""
+        """Its Kafka client sends what it had queued for `ingress`, `retained` and `egress`, and then it is killed."""
         for (topic, _), waiting in gateway.bus._unstored.items():
-            if topic in (self.topics.ingress, self.topics.retained):
+            if topic in (self.topics.ingress, self.topics.retained, self.topics.egress):
                 for sent in waiting:
                     self.broker.append(sent.record)
         gateway.bus.crash()
