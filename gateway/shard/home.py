@@ -181,7 +181,8 @@ class Home:
         if home is None:
             return
         try:
-            await self._node.bus.unassign([(self._node.topics.egress, number)])
+            with contextlib.suppress(BusError):  # nobody takes what is still read
+                await self._node.bus.unassign([(self._node.topics.egress, number)])
             await home.abandoned()
         except BusError as error:
             log.warning("a shard that was lost is still read", shard=number, reason=str(error))
