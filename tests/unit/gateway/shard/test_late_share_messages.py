@@ -6,7 +6,11 @@ another owner.
 
 from pathlib import Path
 
+import pytest
+
+from gateway.memory_bus import MemoryRecord
 from gateway.shard.messages import GROUP_MARK
+from gateway.shard.share_messages import Returned, Sender, encode
 from mqtt.codes import ReasonCode
 from schemas.identity import shard_of
 from tests.unit.gateway.shard.clustered import Clustered
@@ -81,6 +85,31 @@ def test_an_assignment_that_is_over_does_not_come_again(tmp_path: Path) -> None:
         harness.wake(zombie)
         await turn(20)
         assert member.payloads == [b"first", *(b"%d" % number for number in range(8))]
+        assert not harness.fatal
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("epoch", [1, 2], ids=["the earlier owner", "the owner"])
+def test_what_the_next_owner_has_sent_is_not_given_back_by_the_earlier_one(tmp_path: Path, epoch: int) -> None:
+    """vernemq#38: nobody else gets a message at QoS 2 that a member has in hand."""
+
+    async def scenario() -> None:
+        harness, sender, [member, other] = await begin(tmp_path, 2)
+        other.lose()
+        member.mute = True
+        sender.publish("a", b"one", 2)
+        await turn(1)
+        await superseded(harness, OF_MEMBERS)
+        await turn(1)
+        assert member.payloads == [b"one"]
+        owner = harness.owner(OF_GROUP)
+        assert owner is not None
+        numbers = [*owner.home.shards[OF_GROUP].shares.dispatcher._assigned]
+        value, headers = encode(Returned([(number, 0) for number in numbers]), Sender(OF_MEMBERS, epoch))
+        harness.broker.append(MemoryRecord((harness.topics.egress, OF_GROUP), b"", value, headers))
+        await turn(20)
+        assert member.payloads + other.payloads == ([b"one"] if epoch == 1 else [b"one", b"one"])
         assert not harness.fatal
 
     run(scenario())
