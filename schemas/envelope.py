@@ -16,7 +16,7 @@ A record of `egress` has the same key, value and headers, then
 | `instr`  | `partition;offset;number;limit;appended;scope`, see :class:`Instruction`                       |
 | `router` | which router wrote this copy: `active` or `backup`                                             |
 
-On `egress` there are also records that a gateway has written to another shard, with the one header `share`: what share
+On `egress` there are also records that a gateway has written to another shard, with the header `share`: what share
 groups and their members say to one another (:mod:`gateway.shard.share_messages`); and those with `feeds` as the first
 header, which a home writes to its own shard about redundant feeds (:mod:`gateway.shard.feed_records`). They are no
 instructions of routers.
@@ -38,6 +38,7 @@ _QOS = {b"0": 0, b"1": 1, b"2": 2}
 INGRESS_HEADERS = ("id", "src", "meta", "props")
 EGRESS_HEADERS = (*INGRESS_HEADERS, "instr", "router")
 SHARE_HEADER = "share"
+SENDER_HEADER = "sender"
 FEEDS_HEADER = "feeds"
 HOME_HEADERS = (SHARE_HEADER, FEEDS_HEADER)
 """The first headers of records on `egress` that homes have written."""

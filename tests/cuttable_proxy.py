@@ -23,7 +23,7 @@ _TARGET_BUFFER: Final = 1 << 20
 _CALL_S: Final = 10.0
 
 SourceOf = Callable[[int], str]
-"""The name of who has a local port of a connection; "" if nobody knows."""
+"""The name of who has a local port of a connection; "" if nobody knows. It may take long: it runs in another thread."""
 
 
 class _Side(asyncio.Protocol):
@@ -62,7 +62,7 @@ class _Way:
 
     def __init__(self, proxy: "CuttableProxy") -> None:
         self._proxy = proxy
-        self.source = ANYBODY
+        self.source: str | None = ANYBODY
         self._near, self._far = _Side(self), _Side(self)
         self._near.other, self._far.other = self._far, self._near
         self._full: set[_Side] = set()
@@ -139,7 +139,7 @@ class _Way:
 class CuttableProxy:
     """Listens on `port` and passes on to `target`; made by :meth:`Proxies.open`. Its methods return once they hold."""
 
-    def __init__(self, proxies: "Proxies", port: int, target: int, source_of: SourceOf) -> None:
+    def __init__(self, proxies: "Proxies", port: int, target: int, source_of: SourceOf | None) -> None:
         self.port, self.target = port, target
         self._proxies, self._source_of = proxies, source_of
         self._ways: set[_Way] = set()
@@ -190,9 +190,18 @@ class CuttableProxy:
     # -- in the loop of the proxies ------------------------------------------------------------------------------------
 
     def came(self, way: _Way, peer_port: int) -> None:
-        way.source = self._source_of(peer_port)
         self._ways.add(way)
-        self._treat(way)
+        if self._source_of is None:
+            self._treat(way)
+        else:
+            way.source = None
+            self.spawn(self._learn_source(way, self._source_of, peer_port))
+
+    async def _learn_source(self, way: _Way, source_of: SourceOf, peer_port: int) -> None:
+        """All proxies share this loop: those of others must not wait meanwhile."""
+        way.source = await asyncio.to_thread(source_of, peer_port)
+        if way in self._ways:
+            self._treat(way)
 
     def gone(self, way: _Way) -> None:
         self._ways.discard(way)
@@ -220,6 +229,8 @@ class CuttableProxy:
     def _treat(self, way: _Way) -> None:
         if {ANYBODY, way.source} & self._cut:
             way.reset()
+        elif way.source is None:
+            pass  # it is treated once it is known
         elif {ANYBODY, way.source} & self._frozen:
             way.freeze()
         else:
@@ -244,7 +255,7 @@ class Proxies:
         self._thread.join()
         self._loop.close()
 
-    def open(self, port: int, target: int, source_of: SourceOf = lambda port: ANYBODY) -> CuttableProxy:
+    def open(self, port: int, target: int, source_of: SourceOf | None = None) -> CuttableProxy:
         """Raises OSError if the port cannot be used."""
         proxy = CuttableProxy(self, port, target, source_of)
         self.call(proxy.listen())

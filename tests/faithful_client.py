@@ -79,6 +79,7 @@ class FaithfulClient:
         self._clean = clean
         self._unaccepted: deque[Publish] = deque()
         self._incoming: dict[int, bytes] = {}
+        self._unconfirmed: dict[int, bytes] = {}
         self.accepted: list[int] = []
         self.may_be_absent = True
         self.present = False
@@ -145,16 +146,21 @@ class FaithfulClient:
     def _give(self, message: Publish) -> None:
         self.got.append(Got(message.payload, message.qos, message.dup, self.connection))
         if not self._slow_s:
-            self._client.acknowledge(message)
+            self._confirm(message)
             return
         self._unaccepted.append(message)
         if len(self._unaccepted) == 1:
             asyncio.get_running_loop().call_later(self._slow_s, self._accept)
 
     def _accept(self) -> None:
-        self._client.acknowledge(self._unaccepted.popleft())
+        self._confirm(self._unaccepted.popleft())
         if self._unaccepted:
             asyncio.get_running_loop().call_later(self._slow_s, self._accept)
+
+    def _confirm(self, message: Publish) -> None:
+        if message.qos == 1 and self._unconfirmed.get(message.packet_id) is message.payload:
+            del self._unconfirmed[message.packet_id]
+        self._client.acknowledge(message)
 
     def _closed(self, closed: Closed) -> None:
         if closed.by is EndedBy.FAULT:
@@ -170,6 +176,10 @@ class FaithfulClient:
                 before = self._incoming.setdefault(packet.packet_id, packet.payload)
                 if before != packet.payload or (before is not packet.payload and not packet.dup):
                     self.faults.append(f"packet id {packet.packet_id} used again: {before!r}, {packet.payload!r}")
+            case Publish() if packet.qos == 1:  # emqx#16296: one PUBACK would acknowledge both
+                before = self._unconfirmed.setdefault(packet.packet_id, packet.payload)
+                if before is not packet.payload:
+                    self.faults.append(f"packet id {packet.packet_id} given twice: {before!r}, {packet.payload!r}")
             case Pubrel():
                 self._incoming.pop(packet.packet_id, None)
             case Puback() | Pubrec():
@@ -186,6 +196,7 @@ class FaithfulClient:
     def _connected(self, packet: Connack) -> None:
         if packet.reason_code != ReasonCode.SUCCESS:
             return  # the gateway is being stopped
+        self._unconfirmed.clear()
         self.present = packet.session_present
         if not packet.session_present:
             if self.accepted and not self.may_be_absent and not self._clean:

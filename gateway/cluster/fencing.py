@@ -144,6 +144,11 @@ class SenderFences:
                 return fence.epoch
         return 0
 
+    def highest(self, shard: int) -> int:
+        """The highest fence of a sender's shard on any partition, 0 for none."""
+        found = (fence.epoch for of_partition in self._seen.values() for fence in of_partition.get(shard, ()))
+        return max(found, default=0)
+
     def is_dropped(self, partition: int, offset: int, shard: int, epoch: int, qos: int, is_will: bool) -> bool:
         """Whether a home drops the message at this offset, and relinquishes it: at QoS 2, or a will, of a lower epoch
         behind the fence of its sender's shard. Its sender was not acknowledged and sends it again, so it would come

@@ -122,6 +122,10 @@ _PLAIN = {
         "waystation_messages_fenced",
         "Messages that were dropped because an earlier owner of their sender's shard had sent them too late",
     ),
+    "share_messages_fenced": _Plain(
+        "waystation_share_messages_fenced",
+        "messages about share groups that an earlier owner of a shard sent after the next one had begun: dropped",
+    ),
     "held_back_full": _Plain(
         "waystation_held_back_full",
         "How often so many direct deliveries waited for routers that the rest was left on Kafka",

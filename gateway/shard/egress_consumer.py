@@ -15,7 +15,8 @@ from gateway.shard.offering import Offering, find_matches, slices
 from gateway.shard.quarantine import quarantine
 from gateway.shard.shard import Shard
 from gateway.shard.shard_spool import ShardSpool
-from gateway.shard.share_messages import ShareMessage, decode
+from gateway.shard.share_messages import ShareMessage, decode, sender_of
+from gateway.shard.share_senders import ShareSenders
 from gateway.shard.subscription import SessionSubscription, get_by_instruction
 from gateway.shard.trie import Search
 from gateway.shard.window import Copy
@@ -33,8 +34,8 @@ LARGE = 200
 class EgressConsumer:
     """Applies to one shard its records of `egress`, and passes on those of `ingress`: what concerns one partition of
     `ingress` in the order there (:mod:`gateway.shard.delivery_order`). Work in steps: see
-    :mod:`gateway.shard.record_batches`. `receive` takes what other homes say about share groups. `fences` are those on
-    `ingress`, where gateways share the shards.
+    :mod:`gateway.shard.record_batches`. `receive` takes what other homes say about share groups, as far as it counts by
+    `senders`. `fences` are those on `ingress`, where gateways share the shards.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class EgressConsumer:
         flow: EgressFlow,
         feeds: FeedConsumer,
         receive: Callable[[ShareMessage], None],
+        senders: ShareSenders,
         fences: IngressFences | None = None,
     ) -> None:
         self._node = node
@@ -60,6 +62,7 @@ class EgressConsumer:
         self._flow = flow
         self._feeds = feeds
         self._receive = receive
+        self._senders = senders
         self._fences = fences
 
     def apply(self, record: Record) -> Steps[None] | None:
@@ -177,16 +180,23 @@ class EgressConsumer:
         return message.epoch is not None and fences.drops(message)
 
     def _is_share_message(self, record: Record) -> bool:
-        """Takes what another home says about share groups; not what was there before this home has started. Only a
-        record without an instruction is looked at, so that instructions do not pay for it."""
+        """Takes what another home says about share groups; not what was there before this home has started, nor what
+        comes from a home that another one has followed. Only a record without an instruction is looked at, so that
+        instructions do not pay for it."""
+        headers = record.headers() or []
         try:
-            message = decode(record.value() or b"", record.headers() or [])
+            message = decode(record.value() or b"", headers)
+            if message is None:
+                return False
+            if record.offset() < self._shard.reread_to:
+                return True
+            if self._senders.counts(sender_of(headers)):
+                self._node.ready.post(self._receive, message)
+            else:
+                self._node.counts["share_messages_fenced"] += 1
         except RecordError as error:
             quarantine(self._node, record, str(error))
-            return True
-        if message is not None and record.offset() >= self._shard.reread_to:
-            self._node.ready.post(self._receive, message)
-        return message is not None
+        return True
 
     def _drop(self, copy: Copy, message: Message, instruction: Instruction, position: int) -> None:
         """An instruction of the other scope is relinquished with the message; at once if that is done."""

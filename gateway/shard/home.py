@@ -31,7 +31,7 @@ from gateway.shard.session_values import SessionValues
 from gateway.shard.shard import Shard
 from gateway.shard.shard_home import Attached, ShardHome
 from gateway.shard.shard_spool import ShardSpool, SpoolThread
-from gateway.shard.share_messages import ShareMessage, encode
+from gateway.shard.share_messages import Sender, ShareMessage, encode
 from gateway.shard.spool import SpoolSize
 from mqtt.codes import ReasonCode
 from schemas.identity import shard_of
@@ -78,7 +78,7 @@ class Home:
             spool,
             self._ingress,
             self._instructed_to,
-            partial(self._post, number),
+            partial(self._post, Sender(number, epoch)),
             self._presence,
             self._spawn,
             lambda shard: self.on_superseded(shard),
@@ -190,7 +190,8 @@ class Home:
         if home is None:
             return
         try:
-            await self._node.bus.unassign([(self._node.topics.egress, number)])
+            with contextlib.suppress(BusError):  # nobody takes what is still read
+                await self._node.bus.unassign([(self._node.topics.egress, number)])
             await home.abandoned()
         except BusError as error:
             log.warning("a shard that was lost is still read", shard=number, reason=str(error))
@@ -297,15 +298,15 @@ class Home:
         """All packets of one read are handed over: deliver what they made possible, to whichever shard's sessions."""
         self._node.ready.flush()
 
-    def _post(self, sender: int, shard: int, message: ShareMessage) -> None:
+    def _post(self, sender: Sender, shard: int, message: ShareMessage) -> None:
         """To a shard that is here directly, else by Kafka. What gets lost with a home is asked for by the next one."""
         home, ready = self.shards.get(shard), self._node.ready
         if home is None:
-            value, headers = encode(message)
-            self._on_way[sender] += 1
-            done = partial(self._posted, sender)
+            value, headers = encode(message, sender)
+            self._on_way[sender.shard] += 1
+            done = partial(self._posted, sender.shard)
             self._node.bus.produce(self._node.topics.egress, shard, b"", value, headers, done)
-        elif ready.post(home.shares.receive, message):
+        elif home.shares.senders.counts(sender) and ready.post(home.shares.receive, message):
             asyncio.get_running_loop().call_soon(ready.flush)
 
     def _posted(self, sender: int, error: Any, _record: Any) -> None:

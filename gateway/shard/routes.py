@@ -95,14 +95,26 @@ class ShardRoutes:
             if not route.users:
                 route.unused_since = now
 
-    def drop_unused(self, now: float) -> None:
-        """Publishes the end of routes that nobody has used for ROUTE_LINGER_S."""
-        for key, route in list(self._open.items()):
+    def are_unused(self, now: float) -> bool:
+        """Whether nobody has used some routes for ROUTE_LINGER_S."""
+        for route in self._open.values():
             if not route.users and route.unused_since is None:  # whoever wanted it did not wait for it
                 route.unused_since = now
-            elif route.unused_since is not None and now - route.unused_since > ROUTE_LINGER_S:
-                del self._open[key]
-                self._publish(RouteEvent(op="drop", shard=self._shard, route_key=key), _note_drop)
+        return bool(self._unused(now))
+
+    def drop_unused(self, now: float) -> None:
+        """Publishes the end of those routes. Only the owner of the shard may, who knows of all their users: another
+        gateway's clients would get nothing more."""
+        for key in self._unused(now):
+            del self._open[key]
+            self._publish(RouteEvent(op="drop", shard=self._shard, route_key=key), _note_drop)
+
+    def _unused(self, now: float) -> list[str]:
+        return [
+            key
+            for key, route in self._open.items()
+            if route.unused_since is not None and now - route.unused_since > ROUTE_LINGER_S
+        ]
 
     def _add(self, key: str) -> asyncio.Future[Route]:
         """Publishes a route; it is open from when that is stored, whether or not its users still wait for it."""

@@ -103,8 +103,7 @@ class ShardHome:
         self._operations = Operations()
         self._is_abandoned = False
         self.timers = SessionTimers()
-        settings, topics = node.settings, node.topics
-        http = settings.gateway.http
+        settings, topics, http = node.settings, node.topics, node.settings.gateway.http
         self.keyed = KeyedMessages(http.idempotency_keys, http.idempotency_s, spool, node.clock, node.counts)
         self.routes = ShardRoutes(node.bus, topics.routes, number, int(settings.router.route_lead_s * 1000))
         self.feeds = FeedWriter(node, self.state, self.routes)
@@ -163,7 +162,7 @@ class ShardHome:
         self.arrivals: Callable[[], Awaitable[None]] | None = None
         """Attaches clients who have come with the shard, once its sessions are recovered."""
         ways = self.routes, self.catch_up, self.feeds
-        self.egress = egress_consumer(node, self.state, spool, self.deliverer, *ways, self.shares.receive, spawn)
+        self.egress = egress_consumer(node, self.state, spool, self.deliverer, *ways, self.shares, spawn)
 
     # -- its life ------------------------------------------------------------------------------------------------------
 
@@ -237,7 +236,8 @@ class ShardHome:
 
     async def keep(self, now: float) -> bool:
         """What is due every second; whether records that wait may go on by now. Raises BusError."""
-        self.routes.drop_unused(now)
+        if self.routes.are_unused(now):
+            self.promises.after_barrier(lambda: self.routes.drop_unused(now))
         self.feeds.pause_unwanted()
         self._mender.run(self.spool.epoch)
         if not self.state.order.waiting:  # it may be among them

@@ -18,7 +18,7 @@ from gateway.shard.offering import Offering
 from gateway.shard.routes import ShardRoutes
 from gateway.shard.shard import Shard
 from gateway.shard.shard_spool import ShardSpool
-from gateway.shard.share_messages import ShareMessage
+from gateway.shard.shares import Shares
 from gateway.shard.taken_bundles import BundleLimits
 
 
@@ -50,7 +50,7 @@ def egress_consumer(
     routes: ShardRoutes,
     reader: IngressCatchUpReader,
     feeds: FeedWriter,
-    receive: Callable[[ShareMessage], None],
+    shares: Shares,
     spawn: Callable[[Coroutine[Any, Any, None]], object],
 ) -> EgressConsumer:
     """What applies a shard's records of `egress` and `ingress`."""
@@ -59,4 +59,6 @@ def egress_consumer(
     direct = DirectDeliveries(node, shard, routes, spool.outage, offering, reader, feeds, fences)
     merged = FeedConsumer(node, shard, spool, deliverer, offering, feeds)
     flow = EgressFlow(node, shard, spool.outage, spawn)
-    return EgressConsumer(node, shard, spool, deliverer, direct, offering, flow, merged, receive, fences)
+    return EgressConsumer(
+        node, shard, spool, deliverer, direct, offering, flow, merged, shares.receive, shares.senders, fences
+    )

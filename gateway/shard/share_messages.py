@@ -19,17 +19,22 @@ that starts says so, and what is still open is sent again. Whoever gets a messag
 
 `Started` goes to all shards. Whoever gets it sends what is open with the shard again, its members, and `Announced`.
 
-Between homes of different processes a message is a record on `egress` of the shard that is to get it, with one header,
+Between homes of different processes a message is a record on `egress` of the shard that is to get it, with the header
 `share`. What was there before a home has started is void: it asks again.
+
+Where gateways share the shards it has the header `sender` too, with the sender's shard and epoch: `<shard>;<epoch>`.
+What a home says after another one has begun a higher epoch of its shard is void (:mod:`gateway.shard.share_senders`).
 """
 
-from typing import Literal
+import re
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
 from gateway.shard.messages import Assignment, Message, Outcome
-from schemas.envelope import SHARE_HEADER, Headers, Incarnation
+from schemas.envelope import SENDER_HEADER, SHARE_HEADER, Headers, Incarnation
 from schemas.errors import RecordError
+from schemas.leases import HIGHEST_EPOCH
 from schemas.session_log import SubscriptionRecord
 
 Result = Outcome | Literal["unknown"]
@@ -119,13 +124,35 @@ ToGroup = Join | Leave | Reachable | Finished | Returned | Announced
 ToMember = Joined | Left | Assign
 ShareMessage = ToGroup | ToMember | Started
 
+
+class Sender(NamedTuple):
+    """The home that says something: its shard, and the epoch in which it has that; 0 if it shares shards with none."""
+
+    shard: int
+    epoch: int
+
+
 _VERSION = b"1"
+_SENDER: Final = re.compile(rb"([0-9]{1,6});([1-9][0-9]{0,15})")
 _decoder = msgspec.msgpack.Decoder(ShareMessage)
 
 
-def encode(message: ShareMessage) -> tuple[bytes, Headers]:
+def encode(message: ShareMessage, sender: Sender) -> tuple[bytes, Headers]:
     """Value and headers of a record on `egress`."""
-    return msgspec.msgpack.encode(message), [(SHARE_HEADER, _VERSION)]
+    headers: Headers = [(SHARE_HEADER, _VERSION)]
+    if sender.epoch:
+        headers.append((SENDER_HEADER, b"%d;%d" % sender))
+    return msgspec.msgpack.encode(message), headers
+
+
+def sender_of(headers: Headers) -> Sender | None:
+    """Who has written a message; None if it does not say. Raises RecordError if that is malformed."""
+    if len(headers) < 2 or headers[1][0] != SENDER_HEADER:
+        return None
+    found = _SENDER.fullmatch(headers[1][1] or b"")
+    if found is None or int(found[2]) > HIGHEST_EPOCH:
+        raise RecordError(f"the sender {headers[1][1]!r} of a message about share groups is malformed")
+    return Sender(int(found[1]), int(found[2]))
 
 
 def decode(value: bytes, headers: Headers) -> ShareMessage | None:

@@ -18,12 +18,13 @@ from gateway.shard.share_dispatcher import ShareDispatcher
 from gateway.shard.share_group import ShareGroup
 from gateway.shard.share_groups import ShareGroups
 from gateway.shard.share_messages import Announced, Assign, Join, Joined, Leave, Left, ShareMessage, Started
+from gateway.shard.share_senders import ShareSenders
 from schemas.identity import shard_of
 
 
 class Shares:
     """`groups` are those of the shard, `dispatcher` has what they assign; `members` are the shard's sessions as
-    members, `requests` what these ask of groups.
+    members, `requests` what these ask of groups. `senders` says whose messages count.
 
     `post` sends a message to another shard, or this one; `spawn` starts a coroutine whose failure is fatal.
     """
@@ -47,6 +48,7 @@ class Shares:
         self._routes = routes
         self._has_ended = False
         self._shards = node.settings.kafka.shards
+        self.senders = ShareSenders(self._shards)
         self.groups = ShareGroups(shard, routes, node.numbers, node.settings.gateway.limits.share_in_flight, node.clock)
 
     def connect(
@@ -83,6 +85,7 @@ class Shares:
     def begin(self) -> None:
         """After a recovery: tells all shards, and sends again what is open."""
         for shard in range(self._shards):
+            self.senders.has_epoch(shard, self._shard.fences.highest(shard))
             self._group_members.started(shard)
         self.dispatcher.begin()
         for shard in range(self._shards):

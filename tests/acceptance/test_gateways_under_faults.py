@@ -4,18 +4,19 @@
 Clients of all kinds connect through any of them (tests/acceptance/site_soak.py). One fault a run, all with `make soak`;
 TEST_SEED repeats a run's choices.
 
-What others have suffered, and what shows here that we do not:
+What others have suffered, and what shows here that we do not. Those that `unit/gateway/leases/test_reported_elsewhere.py`
+shows in virtual time are marked *:
 
 | problem | test |
 |---|---|
-| survivors that deliver nothing for minutes (tbmq#181) | each fault: what is owed comes within `site_soak.OWED_S` |
-| a queue lost while it moves and its client comes back elsewhere (vernemq#2488) | `integration/gateway/test_gateways_of_a_site.py::test_a_queue_moves_while_its_client_comes_back_elsewhere`; `shards_moved` |
-| a packet id used again after a reconnect, so that one PUBACK clears two (emqx#16296) | each fault: `FaithfulClient.faults`; `slow` has few packet ids in flight, and is sent on |
-| offsets committed past messages that were not delivered (tbmq#320) | `owner_killed`, `disk_lost`: `absent` gets all when it comes back |
-| groups that give to dead members, or drop their queue (vernemq#38, emqx#8433, emqx#12257) | each fault: `SiteSoak.missing_shared`, `_check_shared`; members are anywhere, and one roams |
-| a short loss of the link wipes routes (emqx#14248) | `gateways_cut_from_one_another` |
+| survivors that deliver nothing for minutes (tbmq#181) * | each fault: what is owed comes within `site_soak.OWED_S` |
+| a queue lost while it moves and its client comes back elsewhere (vernemq#2488) * | `integration/gateway/test_gateways_of_a_site.py::test_a_queue_moves_while_its_client_comes_back_elsewhere`; `shards_moved` |
+| a packet id used again after a reconnect, so that one PUBACK clears two (emqx#16296) * | each fault: `FaithfulClient.faults` (no packet id is given to two messages); `slow` has few packet ids in flight, and is sent on |
+| offsets committed past messages that were not delivered (tbmq#320) * | `owner_killed`, `disk_lost`: `absent` gets all when it comes back |
+| groups that give to dead members, or drop their queue (vernemq#38, emqx#8433, emqx#12257) * | `unit/gateway/shard/test_late_share_messages.py`; each fault: `SiteSoak.missing_shared`, `_check_shared`; members are anywhere, and one roams |
+| a short loss of the link wipes routes (emqx#14248) * | `gateways_cut_from_one_another`; `unit/gateway/shard/test_late_routes.py` |
 | a client id taken over across gateways times out (emqx#13124) | `integration/gateway/test_gateways_of_a_site.py::test_a_client_takes_over_its_session_at_another_gateway` |
-| look-ups name a dead owner (pulsar#23011) | `integration/gateway/test_gateways_of_a_site.py::test_the_access_point_names_no_dead_gateway` |
+| look-ups name a dead owner (pulsar#23011) * | `integration/gateway/test_gateways_of_a_site.py::test_the_access_point_names_no_dead_gateway` |
 | retained lost if publish and subscribe meet different gateways within a second (vernemq#2251) | `integration/gateway/test_gateways_of_a_site.py::test_retained_is_there_at_another_gateway_at_once` |
 | a herd of reconnects fells the next gateway (freenet-core#3210) | `integration/gateway/test_gateways_of_a_site.py::test_a_herd_finds_its_homes`, `unit/gateway/host/test_connect_herd.py` |
 """  # noqa: E501

@@ -88,9 +88,10 @@ class Clustered(TwoGateways):
                 client.link = None
 
     def wake(self, gateway: Gateway) -> None:
-        """Its Kafka client sends what it had queued for `ingress` and `retained`, and then it is killed."""
+        """Its Kafka client sends what it had queued for topics that several shards share, and then it is killed."""
+        shared = self.topics.ingress, self.topics.retained, self.topics.egress, self.topics.routes
         for (topic, _), waiting in gateway.bus._unstored.items():
-            if topic in (self.topics.ingress, self.topics.retained):
+            if topic in shared:
                 for sent in waiting:
                     self.broker.append(sent.record)
         gateway.bus.crash()

@@ -9,7 +9,7 @@ from gateway.cluster.lease_keeper import LeaseKeeper
 from gateway.cluster.lease_table import LeaseTable
 from gateway.cluster.life import Heard, Life, LinkEnded, LinkHeard, Passed, Redial, RedialResult
 from gateway.cluster.timings import LeaseTimings, LifeTimings
-from schemas.leases import Claimant, decode_lease, encode_lease
+from schemas.leases import Claim, Claimant, decode_lease, encode_lease
 from tests.unit.gateway.cluster.sim.home import Home
 from tests.unit.gateway.cluster.sim.world import LEASES_LAG_S, Cursor, Entry, TopicPartition, World
 
@@ -26,6 +26,8 @@ LEASE_TIMINGS = LeaseTimings(
     verify_again_s=0.5 * LEASES_LAG_S,
 )
 VERIFY_S = LEASE_TIMINGS.verify_s
+WELL_S = 1.5
+"""How long after its last fault nobody may take a process for lost."""
 
 
 class Process:
@@ -42,7 +44,7 @@ class Process:
         self.is_held = False
         self.state = "joining"
         self.homes: dict[int, Home] = {}
-        self.stopped_at = 0.0
+        self.stopped_at = self.well_since = 0.0
         self.epochs_at_wake: list[int] = []
         self.slow_s = self.lag_s = 0.0
         self.trap_topic = ""
@@ -79,6 +81,11 @@ class Process:
     def reads_log(self) -> bool:
         return not self.is_over and not self.is_stopped and not self.is_cut
 
+    @property
+    def is_well(self) -> bool:
+        """Whether others have had time to read that it lives."""
+        return self.reads_log and not self.slow_s and self.world.now - self.well_since > WELL_S
+
     def read_delay(self) -> float:
         draw = self.world.random.random()
         if self.lag_s:
@@ -103,7 +110,7 @@ class Process:
         self.is_stopped, self.stopped_at = True, self.world.now
 
     def wake(self) -> None:
-        self.is_stopped = False
+        self.is_stopped, self.well_since = False, self.world.now
         if self.world.now - self.stopped_at > VERIFY_S + TICK_S:
             self.epochs_at_wake = self.site.epochs()
         deferred, self._deferred = self._deferred, []
@@ -117,7 +124,7 @@ class Process:
         self.is_cut = True
 
     def heal(self) -> None:
-        self.is_cut = False
+        self.is_cut, self.well_since = False, self.world.now
         self._go_on()
 
     def _go_on(self) -> None:
@@ -158,6 +165,8 @@ class Process:
         if not queue or not self.reads_log:
             return
         delay = self.slow_s * self.world.random.random() if self.slow_s else 0.0
+        if self.slow_s:
+            self.well_since = self.world.now
         while queue:
             record = queue.popleft()
             at = max(self._last_append.get(tp, 0.0), self.world.now + delay + 0.0005 * self.world.random.random())
@@ -277,6 +286,8 @@ class Process:
         for effect in effects:
             match effect:
                 case m.WriteLease(key, value):
+                    if isinstance(value, Claim):
+                        self.site.claiming(self, key.shard)
                     raw = None if value is None else encode_lease(value)
                     self.produce(LEASES, key.encode(), raw, stored=lambda offset, key=key: self._written(key, offset))
                 case m.Begin(shard, epoch):

@@ -14,6 +14,7 @@ from gateway.cluster import lease_messages as m
 from gateway.cluster.fencing import PartitionFences, SenderFences
 from gateway.cluster.lease_keeper import LeaseKeeper
 from gateway.cluster.lease_table import LeaseTable
+from gateway.cluster.life import Life
 from gateway.cluster.read_back import ReadBack
 from tests.unit.gateway.cluster.sim import site
 from tests.unit.gateway.cluster.sim.home import Home
@@ -102,6 +103,13 @@ def _knows_no_fences(self: LeaseKeeper, event: Any, now: float) -> Any:
     return iter(()) if isinstance(event, m.FenceRead | m.Outranked) else _take(self, event, now)
 
 
+def _takes_a_lost_link_for_death(self: Life, name: str, boot: int | None) -> list[Any]:
+    member = self._members.get(name)
+    if member is not None and boot in (None, member.boot):
+        member.refused_at = self._stepped_at
+    return []
+
+
 SAFEGUARDS = (
     Safeguard("a member owns a shard once it has read its own claim", LeaseKeeper, "_claim", _begins_with_its_claim, 1),
     Safeguard(
@@ -117,6 +125,13 @@ SAFEGUARDS = (
         "_precedence",
         staticmethod(lambda key, claimed: (-key.epoch, -claimed.offset)),
         2,
+    ),
+    Safeguard(
+        "of claims of several epochs the highest wins",
+        LeaseTable,
+        "_precedence",
+        staticmethod(lambda key, claimed: (key.epoch, claimed.offset)),
+        0,
     ),
     Safeguard("a claim is never written again", LeaseKeeper, "_next_epoch", _same_epoch_again, 22),
     Safeguard("a release has an epoch of its own", LeaseKeeper, "_next_epoch", _own_epoch_again, 16),
@@ -164,6 +179,7 @@ SAFEGUARDS = (
     Safeguard(
         "what a void record has overwritten is rewritten", PartitionFences, "unmended", property(lambda self: []), 258
     ),
+    Safeguard("losing a link is not death", Life, "_link_ended", _takes_a_lost_link_for_death, 13),
     Safeguard("a process that stood still verifies its leases", LeaseKeeper, "_notice_stall", lambda *_: [], 17),
     Safeguard("a home ends when another owns its shard", Process, "_end", lambda *_: None, 0),
     Safeguard(

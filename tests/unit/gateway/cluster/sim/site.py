@@ -2,7 +2,8 @@
 
 Checked at every step: members agree on each shard's owner at every offset of `leases`; in an epoch a shard begins in
 one process only; nothing at QoS 2 comes twice; the order of each sender's messages at one QoS (MQTT 5.0, 4.6); a
-process that has stood still sends nothing of a shard that it has lost meanwhile. At the end: what was acknowledged was
+process that has stood still sends nothing of a shard that it has lost meanwhile; nobody claims a shard that is
+served by a process that has been well for a while. At the end: what was acknowledged was
 delivered, and every shard is served again, within `PROGRESS_S` of the last fault.
 """
 
@@ -19,6 +20,7 @@ from tests.unit.gateway.cluster.sim.world import LAG_S, LEASES_LAG_S, Entry, Top
 
 PROGRESS_S = 8.0
 HISTORY = 50
+MOST_LAG_S = 0.3
 NAMES = ("a", "b", "c")
 FAULTS = (
     *("crash", "crash", "stop", "stop", "cut", "cut", "apart", "isolate", "flap", "move", "drain"),
@@ -121,6 +123,16 @@ class Site:
         at_wake = process_of.epochs_at_wake
         if at_wake and at_wake[home.shard] > home.epoch:
             raise Violation(f"{process_of.me} woke up and serves shard {home.shard} in epoch {home.epoch}")
+
+    def claiming(self, process: Process, shard: int) -> None:
+        """Losing links, and standing still oneself, are no reason. Who reads very late, or not yet who owns the shard,
+        may be wrong."""
+        lease = self._table[shard]
+        owner = None if lease.owner is None else self._processes.get(lease.owner.name)
+        if owner is None or owner is process or process.table[shard] != lease or process.lag_s > MOST_LAG_S:
+            return
+        if lease.is_fenced and owner.me == lease.owner and owner.is_well and owner.state == "up":
+            raise Violation(f"{process.me} claims shard {shard}, though {owner.me} is well and serves it")
 
     # -- faults --------------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,115 @@
+"""What an owner that has lost its shard still says about share groups counts for nobody (G6, Q7, R6).
+
+Its Kafka client sends what it had queued once it reaches the broker again. Other homes know by then that the shard has
+another owner.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from gateway.memory_bus import MemoryRecord
+from gateway.shard.messages import GROUP_MARK
+from gateway.shard.share_messages import Returned, Sender, encode
+from mqtt.codes import ReasonCode
+from schemas.identity import shard_of
+from tests.unit.gateway.shard.clustered import Clustered
+from tests.unit.gateway.shard.home_client import Client
+from tests.unit.gateway.shard.home_harness import LEAD_S, SHARDS, turn
+from tests.unit.gateway.shard.two_gateways import Gateway
+from tests.unit.gateway.shard.virtual_time import run
+
+NAME = "$share/g/a/#"
+OF_GROUP = shard_of(GROUP_MARK + NAME, SHARDS)
+OF_MEMBERS = 1 - OF_GROUP
+"""The group is in one shard, its members are in the other one."""
+
+
+async def begin(directory: Path, members: int) -> tuple[Clustered, Client, list[Client]]:
+    """A sender in the group's shard, and members whose route is in effect."""
+    harness = await Clustered(directory).start()
+    sender = await harness.client(harness.names(OF_GROUP)[0])
+    joined = [await harness.client(name) for name in harness.names(OF_MEMBERS)[:members]]
+    for member in joined:
+        assert await member.subscribe(NAME) == [ReasonCode.GRANTED_QOS_2]
+    await turn(LEAD_S + 5)
+    return harness, sender, joined
+
+
+async def superseded(harness: Clustered, number: int) -> Gateway:
+    """An owner that is cut off loses its shard, and its clients go to the next owner."""
+    zombie = harness.cut_off(number)
+    for client in harness.clients:
+        if client.link is not None and client.attached.home is zombie.home.shards[number]:
+            client.lose()
+    zombie.is_up = False
+    await harness.take_over(number, harness.gateways[2])
+    await harness.reconnect()
+    await turn(1)
+    return zombie
+
+
+def test_a_member_that_has_gone_to_the_next_owner_is_not_taken_for_away(tmp_path: Path) -> None:
+    """emqx#12257, tbmq#181: the earlier owner sees its client's connection end, and says so late."""
+
+    async def scenario() -> None:
+        harness, sender, [member] = await begin(tmp_path, 1)
+        zombie = await superseded(harness, OF_MEMBERS)
+        harness.wake(zombie)
+        await turn(1)
+        for number in range(4):
+            sender.publish("a", b"%d" % number, 1 + number % 2)
+        await turn(20)
+        assert member.payloads == [b"0", b"1", b"2", b"3"]
+        assert not harness.fatal
+
+    run(scenario())
+
+
+def test_an_assignment_that_is_over_does_not_come_again(tmp_path: Path) -> None:
+    """vernemq#38, emqx#8433: the next owner has sent it too, the member has it, and its session has forgotten it."""
+
+    async def scenario() -> None:
+        harness, sender, [member] = await begin(tmp_path, 1)
+        zombie = harness.owner(OF_GROUP)
+        assert zombie is not None
+        zombie.bus.held_stores = {harness.topics.egress}
+        sender.publish("a", b"first", 2)
+        await turn(1)
+        assert not member.payloads, "it is assigned, and the assignment is not stored"
+        await superseded(harness, OF_GROUP)
+        assert member.payloads == [b"first"]
+        for number in range(8):
+            sender.publish("a", b"%d" % number, 2)
+            await turn(1)
+        harness.wake(zombie)
+        await turn(20)
+        assert member.payloads == [b"first", *(b"%d" % number for number in range(8))]
+        assert not harness.fatal
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("epoch", [1, 2], ids=["the earlier owner", "the owner"])
+def test_what_the_next_owner_has_sent_is_not_given_back_by_the_earlier_one(tmp_path: Path, epoch: int) -> None:
+    """vernemq#38: nobody else gets a message at QoS 2 that a member has in hand."""
+
+    async def scenario() -> None:
+        harness, sender, [member, other] = await begin(tmp_path, 2)
+        other.lose()
+        member.mute = True
+        sender.publish("a", b"one", 2)
+        await turn(1)
+        await superseded(harness, OF_MEMBERS)
+        await turn(1)
+        assert member.payloads == [b"one"]
+        owner = harness.owner(OF_GROUP)
+        assert owner is not None
+        numbers = [*owner.home.shards[OF_GROUP].shares.dispatcher._assigned]
+        value, headers = encode(Returned([(number, 0) for number in numbers]), Sender(OF_MEMBERS, epoch))
+        harness.broker.append(MemoryRecord((harness.topics.egress, OF_GROUP), b"", value, headers))
+        await turn(20)
+        assert member.payloads + other.payloads == ([b"one"] if epoch == 1 else [b"one", b"one"])
+        assert not harness.fatal
+
+    run(scenario())
