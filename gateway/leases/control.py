@@ -70,10 +70,18 @@ class ShardHomes(Protocol):
         ...
 
     def hold(self) -> None:
-        """Nothing is delivered until `resume`."""
+        """Nothing is sent to clients until `resume`."""
         ...
 
     def resume(self) -> None: ...
+
+    def stepped(self, now: float, longest_s: float) -> None:
+        """The keeper has taken a step. If it takes none for longer than `longest_s`, nothing is sent until it does."""
+        ...
+
+    def stopped(self) -> None:
+        """It takes no more steps."""
+        ...
 
 
 class Control:
@@ -103,6 +111,7 @@ class Control:
         self._on_fatal, self._redial = on_fatal, redial
         self._life = life
         self._standbys = StandbyEvents(me.name)
+        self._timings = timings
         self._keeper = LeaseKeeper(me, self.table, life, timings, standbys, lambda: int(clock() * 1e6))
         self._loop = asyncio.get_running_loop()
         self._work: dict[int, asyncio.Task[None]] = {}
@@ -127,6 +136,7 @@ class Control:
         self._is_stopped = True
         if self._timer is not None:
             self._timer.cancel()
+        self._homes.stopped()
 
     def phase(self, shard: int) -> Phase:
         """What this gateway does about a shard."""
@@ -201,7 +211,9 @@ class Control:
 
     def _step(self, event: m.LeaseEvent) -> None:
         if not self._is_stopped:
-            self._perform(self._keeper.step(event, self._loop.time()))
+            now = self._loop.time()
+            self._perform(self._keeper.step(event, now))
+            self._homes.stepped(now, self._timings.verify_s)
 
     # -- what it decides -----------------------------------------------------------------------------------------------
 

@@ -33,6 +33,7 @@ class OwnedShards:
         self._followed: dict[int, SpoolThread] = {}
         self.standbys = standbys_of(self._followed)
         home.on_superseded = self._superseded
+        node.hold.begin(asyncio.get_running_loop().time)
 
     async def start_shards(self, owned: Mapping[int, int], is_owned: Callable[[int, int], bool]) -> list[int]:
         """See :class:`gateway.leases.control.ShardHomes`."""
@@ -89,11 +90,19 @@ class OwnedShards:
 
     def hold(self) -> None:
         """See :class:`gateway.leases.control.ShardHomes`."""
-        self._node.ready.hold()
+        self._node.hold.hold()
 
     def resume(self) -> None:
         """See :class:`gateway.leases.control.ShardHomes`."""
-        self._node.ready.resume()
+        self._node.hold.resume()
+
+    def stepped(self, now: float, longest_s: float) -> None:
+        """See :class:`gateway.leases.control.ShardHomes`."""
+        self._node.hold.stepped(now, longest_s)
+
+    def stopped(self) -> None:
+        """See :class:`gateway.leases.control.ShardHomes`."""
+        self._node.hold.stopped()
 
     async def stop(self, timeout_s: float) -> None:
         """Nothing is kept warm any more. Before the bus and the spools' thread end."""

@@ -103,7 +103,7 @@ class Deliverer:
 
     def writable(self, session: Session) -> None:
         """The connection takes deliveries again."""
-        self.pump(session)
+        self.wake(session)
         self.flush()
 
     def pump(self, session: Session) -> None:
@@ -148,7 +148,7 @@ class Deliverer:
                 link.release(delivery.packet_id)
             else:
                 link.deliver(delivery.pending.message, delivery)
-        self.pump(session)
+        self.writable(session)
 
     def forget_restored(self, session: Session) -> None:
         """All that was there before the restart has come again. What was sent then at QoS 2, and has not come, ends
@@ -225,7 +225,7 @@ class Deliverer:
         if session.in_flight.get(delivery.packet_id) is delivery:
             session.close_exchange(delivery.packet_id)
         self.finish(delivery, "dropped")
-        self.pump(session)
+        self.writable(session)
 
     def finish(self, delivery: Delivery, outcome: Outcome) -> None:
         """One recipient is finished with a message."""
@@ -259,7 +259,7 @@ class Deliverer:
     def loaded(self, session: Session) -> None:
         """The session's queue has got more from the spool."""
         self.overflow.trim(session)
-        self.pump(session)
+        self.writable(session)
 
     def _offer_qos0(self, session: Session, pending: PendingMessage, delivery: Delivery) -> None:
         link = session.link
@@ -337,7 +337,7 @@ class Deliverer:
     def _send_logged(self, session: Session, deliveries: list[Delivery]) -> None:
         session.end_sending()
         self._send(session, deliveries)
-        self.pump(session)
+        self.writable(session)
 
     def _complete(self, session: Session, delivery: Delivery) -> None:
         session.close_exchange(delivery.packet_id)
