@@ -15,7 +15,7 @@ its own.
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import structlog
 
@@ -44,12 +44,19 @@ LeaseListener = Callable[[Lease, Lease], None]
 log = structlog.get_logger(__name__)
 
 
+class Started(NamedTuple):
+    """`serving`: shards whose homes serve; `failed`: those whose files cannot be opened, and why."""
+
+    serving: list[int]
+    failed: Mapping[int, SpoolError]
+
+
 class ShardHomes(Protocol):
     """The homes of shards at this gateway: they do what the keeper decides."""
 
-    async def start_shards(self, owned: Mapping[int, int], is_owned: Callable[[int, int], bool]) -> list[int]:
-        """Starts the shards, each in its epoch, if it still `is_owned` once its state is read; returns those that
-        serve. Raises BusError, Outranked."""
+    async def start_shards(self, owned: Mapping[int, int], is_owned: Callable[[int, int], bool]) -> "Started":
+        """Starts the shards, each in its epoch, if it still `is_owned` once its state is read. Raises BusError,
+        Outranked, ShardLost; SpoolError if one of the files cannot be read or written, and then none is started."""
         ...
 
     async def hand_over(self, number: int) -> None:
@@ -117,6 +124,7 @@ class Control:
         self._work: dict[int, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._to_begin: dict[int, int] = {}
+        self._alone: set[int] = set()
         self._drained = asyncio.Event()
         self._changed = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
@@ -256,12 +264,13 @@ class Control:
         self._bus.produce(self._topic, 0, key.encode(), None if value is None else encode_lease(value), None, done)
 
     def _begin(self) -> None:
-        """Those whose earlier work is over begin together, the others each by itself."""
+        """Those whose earlier work is over begin together, the others each by itself; so do those that have failed
+        together."""
         owned, self._to_begin = self._to_begin, {}
-        busy = {shard: epoch for shard, epoch in owned.items() if shard in self._work}
-        for shard, epoch in busy.items():
+        single = {shard: epoch for shard, epoch in owned.items() if shard in self._work or shard in self._alone}
+        for shard, epoch in single.items():
             self._after(shard, partial(self._start, {shard: epoch}))
-        free = {shard: epoch for shard, epoch in owned.items() if shard not in busy}
+        free = {shard: epoch for shard, epoch in owned.items() if shard not in single}
         if free:
             task = self._spawn(self._start(free))
             for shard in free:
@@ -271,17 +280,21 @@ class Control:
         owned = {shard: epoch for shard, epoch in owned.items() if self._is_owned(shard, epoch)}
         if owned:
             try:
-                serving = await self._homes.start_shards(owned, self._is_owned)
+                started = await self._homes.start_shards(owned, self._is_owned)
             except Outranked as error:
                 self._step(m.FenceRead(error.shard, error.fence))
                 await self._begin_anew(owned, error, 0.0)
             except (BusError, ShardLost) as error:
                 await self._begin_anew(owned, error, _AGAIN_S)
-            except SpoolError as error:  # it is up to another gateway, if there is one
-                await self._begin_anew(owned, error, _FILE_AGAIN_S)
+            except SpoolError as error:  # nobody knows whose file it was
+                self._alone |= owned.keys()
+                await self._begin_anew(owned, error, _FILE_AGAIN_S if len(owned) == 1 else 0.0)
             else:
-                for shard in serving:
+                self._alone -= set(started.serving)
+                for shard in started.serving:
                     self._step(m.Fenced(shard, owned[shard]))
+                for shard, fault in started.failed.items():  # it is up to another gateway, if there is one
+                    self._spawn(self._begin_anew({shard: owned[shard]}, fault, _FILE_AGAIN_S))
 
     async def _begin_anew(self, owned: Mapping[int, int], error: GatewayError, pause_s: float) -> None:
         """Shards that are still this gateway's need another epoch: in the one that has failed it may have written

@@ -28,7 +28,7 @@ from gateway.members.table import MemberTable
 from gateway.shard.home import Home
 from gateway.shard.node import Node
 from gateway.shard.quarantine import quarantine
-from gateway.shard.shard_spool import open_spool
+from gateway.shard.spool_files import SpoolFiles
 from gateway.shard.standby import Standbys
 from schemas.leases import Claimant
 from schemas.members import GatewayAddress
@@ -70,14 +70,15 @@ class Cluster:
         me = Claimant(settings.gateway.name, node.numbers.boot)
         beat_s = cluster.heartbeat_s
         timings = LifeTimings(silent_s=_SILENT_BEATS * beat_s, reading_gap_s=_READING_GAP_BEATS * beat_s)
+        files = SpoolFiles(directory, executor, node.counts)
         self.shards = OwnedShards(
             node,
             home,
-            lambda shard: loop.run_in_executor(executor, open_spool, directory, shard, executor),
-            lambda files: Standbys(
+            lambda shard: loop.run_in_executor(executor, files.open, shard),
+            lambda followed: Standbys(
                 node.bus,
                 node.topics,
-                files,
+                followed,
                 cluster.standby_session_bytes,
                 node.clock,
                 partial(quarantine, node),
