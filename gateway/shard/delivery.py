@@ -108,6 +108,8 @@ class Deliverer:
 
     def pump(self, session: Session) -> None:
         """Sends as much of the queue as the client's window and its connection take now."""
+        if self._writer.is_lost:
+            return
         if session.dropping and session.may_send:  # a crash could bring those again, behind what follows them (R8)
             self.overflow.settle_soon(session)
             return

@@ -161,6 +161,7 @@ class ShardHome:
     def begin(self) -> None:
         """After a recovery, before records come: what is due of what was found."""
         self.promises.serve()
+        self._node.reporter.guard(self.number, self.promises)
         for spool_key in self.orphans:
             self._spawn(self.deliverer.backlog.end_rows(spool_key))
         for key in self.ended_groups:
