@@ -100,7 +100,7 @@ class Cluster:
             lambda name: self._links.redial(name),
         )
         links = cluster.links
-        link_tls = None if tls is None else LinkTls(tls.server.context, tls.client)
+        link_tls = None if tls is None else LinkTls(tls.server.context, lambda: tls.client)
         self._links = Links(me, links.host or settings.gateway.host, links.port, beat_s, link_tls, control.about_life)
         self._member_links = MemberLinks(self._links, control.table, table, me)
         for member in table:
