@@ -72,7 +72,11 @@ def test_an_end_from_before_is_not_taken_for_the_present_one(
     position: int, ends: list[int | None], expected: int
 ) -> None:
     """A standby wipes a file that has more than there is of its topic: it must not be told that wrongly."""
-    fake = type("Fake", (FakeConsumer,), {"ends": ends})
-    with patch.object(partition_reader, "Consumer", fake):
+
+    class Fake(FakeConsumer):
+        pass
+
+    Fake.ends = ends
+    with patch.object(partition_reader, "Consumer", Fake):
         assert asyncio.run(first_end(position)) == expected
-    assert fake.asked == (0 if position == 100 else len(ends))
+    assert Fake.asked == (0 if position == 100 else len(ends))
