@@ -25,6 +25,7 @@ from gateway.links.links import Links, LinkTls
 from gateway.members.addresses import links_address
 from gateway.members.follower import MembersFollower
 from gateway.members.table import MemberTable
+from gateway.observe.standby_metrics import Followed, StandbyFigures
 from gateway.shard.home import Home
 from gateway.shard.node import Node
 from gateway.shard.quarantine import quarantine
@@ -123,6 +124,7 @@ class Cluster:
         elsewhere, or after a while: this gateway can serve the clients of those that have. Raises BusError."""
         await self.control.start()
         shown.begin(self.control.table, self.control.phase)
+        shown.standby_figures = self._standby_figures
         now = asyncio.get_running_loop().time
         self.control.listeners.append(lambda before, after: shown.changes.changed(before, after, now()))
         settled = asyncio.ensure_future(self.control.settled())
@@ -132,6 +134,11 @@ class Cluster:
             if not stopping.done():
                 table = self.control.table
                 log.warning("shards have no owner yet", shards=[n for n in range(len(table)) if not table[n].is_fenced])
+
+    def _standby_figures(self) -> StandbyFigures:
+        standbys = self.shards.standbys
+        followed = {n: Followed(standbys.behind(n), standbys.is_warm(n)) for n in standbys.followed()}
+        return StandbyFigures(self._links.states(), self._links.redials, followed)
 
     async def give_up(self) -> None:
         """Other gateways take over this one's shards in order; returns once they are given up, or after a while."""

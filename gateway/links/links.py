@@ -54,6 +54,8 @@ class Links:
         self._answering: set[Answering] = set()
         self._server: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self.redials = 0
+        """How often a link was dialled again for `redial`."""
 
     async def start(self) -> int | None:
         """Opens the listener; returns its port, None if it is off. Raises SettingsError, OSError."""
@@ -101,6 +103,7 @@ class Links:
         if link is None:
             self._on_event(RedialResult(name, "timeout"))
         else:
+            self.redials += 1
             link.redial()
 
     def states(self) -> Mapping[str, str]:
