@@ -45,6 +45,7 @@ from gateway.observe.member_metrics import MemberMetrics
 from gateway.observe.metrics import Sources
 from gateway.observe.observer import Observer
 from gateway.observe.readiness import Readiness
+from gateway.observe.standby_metrics import StandbyMetrics
 from gateway.policy.policy_authenticator import PolicyAuthenticator
 from gateway.shard.home import Home
 from gateway.shard.message_presence import MessagePresence
@@ -239,7 +240,7 @@ async def _mesh(platform: Platform | None, hosts: HostServer, node: Node) -> Mes
 
 def _lease_metrics(
     shared: ClusterSources | None, gateway: GatewaySettings, members: MemberTable, hosts: HostServer
-) -> Iterator[LeaseMetrics]:
+) -> Iterator[LeaseMetrics | StandbyMetrics]:
     """Those of a gateway that shares the shards."""
     if shared is not None:
         yield LeaseMetrics(
@@ -251,6 +252,7 @@ def _lease_metrics(
             lambda: 0 if hosts.relays is None else len(hosts.relays),
             asyncio.get_running_loop().time,
         )
+        yield StandbyMetrics(lambda: shared.standby_figures())
 
 
 def _heartbeats(node: Node, hosts: HostServer, warm: Callable[[], list[int]] | None) -> HeartbeatWriter:

@@ -5,6 +5,7 @@ WaystationError
     ├── BusError              Kafka refused something, and a retry will not help
     ├── ClusterError          what is asked of the cluster cannot be done; the text says why
     ├── SpoolError            the SQLite spool cannot be opened or written
+    │   └── SpoolDamaged      what its file has is no spool
     ├── ShardTooNew           a later release has written state of a shard that this one cannot read: do not serve it
     ├── FeedConflict          what is asked of a feed contradicts its state; `reason` is a word for programs
     ├── FeedLimitReached      as many subscribers or administrative messages as allowed are known
@@ -39,6 +40,10 @@ class SocketsError(GatewayError):
 
 class SpoolError(GatewayError):
     """The spool cannot be opened, read or written; the text names the file and the cause."""
+
+
+class SpoolDamaged(SpoolError):
+    """What the file of a spool has is damaged, or none of its kind: another file would do."""
 
 
 class ShardTooNew(GatewayError):

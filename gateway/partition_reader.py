@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol, cast
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from gateway.errors import BusError
 from gateway.record import Record
@@ -21,6 +21,7 @@ _EVERY_S = 0.1
 _MOST = 2_000
 _AHEAD = 2
 _FETCHED_KB = 16 << 10
+_ASK_S = 1.0
 
 
 class Read(NamedTuple):
@@ -73,6 +74,7 @@ class KafkaPartitionReader:
         self._ahead = threading.Semaphore(_AHEAD)
         self._tokens: dict[tuple[str, int], int] = {}  # the thread's, like `_ends`
         self._ends: dict[tuple[str, int], int] = {}
+        self._unsure: dict[tuple[str, int], tuple[int, int]] = {}
         self._stopping = False
         self._thread = threading.Thread(target=self._consume, name="kafka-reader", daemon=True)
         self._thread.start()
@@ -85,9 +87,10 @@ class KafkaPartitionReader:
             if again:
                 consumer.incremental_unassign(again)
             consumer.incremental_assign(assigned)
-            for one in positions:
+            for one, offset in positions.items():
                 self._tokens[one] = token
                 self._ends.pop(one, None)
+                self._unsure[one] = offset, -1
 
         self._commands.put(run)
 
@@ -144,12 +147,33 @@ class KafkaPartitionReader:
         for partition, token in self._tokens.items():
             of_partition = records.get(partition, [])
             _, end = consumer.get_watermark_offsets(TopicPartition(*partition), cached=True)
+            if end >= 0 and partition in self._unsure:
+                end = self._sure_end(consumer, partition, end)
             if of_partition:
                 end = max(end, of_partition[-1].offset() + 1)
             if of_partition or (end >= 0 and end != self._ends.get(partition)):
                 found[partition] = Read(token, of_partition, end)
                 self._ends[partition] = end
         return found
+
+    def _sure_end(self, consumer: Consumer, partition: tuple[str, int], cached: int) -> int:
+        """The end of a partition that was assigned a while ago; -1 if it is not known. The consumer still has the end
+        from an earlier assignment until it has fetched anew. One before the present position may be such a one, or the
+        topic is another one by now: only the broker knows."""
+        position, asked = self._unsure[partition]
+        if cached >= position:
+            del self._unsure[partition]
+            return cached
+        if asked < 0:
+            try:
+                found = consumer.get_watermark_offsets(TopicPartition(*partition), timeout=_ASK_S)
+            except KafkaException:
+                found = None
+            if found is None:  # it does not answer
+                return -1
+            asked = found[1]
+            self._unsure[partition] = position, asked
+        return asked
 
     def _hand_over(self, found: dict[tuple[str, int], Read]) -> None:
         applied: asyncio.Future[Any] | None = None

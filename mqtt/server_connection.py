@@ -160,6 +160,10 @@ class ServerConnection:
         self._out.clear()
         return data
 
+    def drop_outgoing(self) -> None:
+        """What `outgoing` would return is never sent: the connection ends."""
+        self._out.clear()
+
     def accept(
         self,
         now: float,

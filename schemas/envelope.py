@@ -121,8 +121,8 @@ class Meta(NamedTuple):
     identifier of a QoS 2 message of a persistent session, None otherwise (G8); `session` the incarnation of that
     session, None otherwise and in records of earlier versions; `bundle` of what agents have carried, None otherwise
     (M14); `feed` of copies that feed adapters have written, None otherwise (S3); `epoch` of the home that has written
-    the message, if it is at QoS 0 or 2, a will, or retained, and gateways share the shards, None otherwise
-    (:mod:`gateway.cluster.fencing`). All three stand here and not in headers of their own, because routers
+    the message, if it is at QoS 0 or 2, a will, posted with a key, or retained, and gateways share the shards, None
+    otherwise (:mod:`gateway.cluster.fencing`). All three stand here and not in headers of their own, because routers
     take records with exactly these headers.
     """
 

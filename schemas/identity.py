@@ -109,6 +109,11 @@ def derived_message_id(session: str, sequence: int | str) -> str:
     return str(UUID(int=value))
 
 
+def is_derived(message_id: str) -> bool:
+    """Whether an id is one of :func:`derived_message_id`, by the version of its UUID; False for any other text."""
+    return message_id[14:15] == "8"
+
+
 def message_id_of(originator: str, incarnation: int, sequence: int) -> str:
     """The id of an originator's message, the same on every way. `incarnation` names the originator's store, and has a
     fixed width, so that no two originators share an id."""

@@ -149,9 +149,10 @@ class SenderFences:
         found = (fence.epoch for of_partition in self._seen.values() for fence in of_partition.get(shard, ()))
         return max(found, default=0)
 
-    def is_dropped(self, partition: int, offset: int, shard: int, epoch: int, qos: int, is_will: bool) -> bool:
-        """Whether a home drops the message at this offset, and relinquishes it: at QoS 2, or a will, of a lower epoch
-        behind the fence of its sender's shard. Its sender was not acknowledged and sends it again, so it would come
-        twice. At QoS 0 it is dropped too: it would come behind later messages, and may be lost. At QoS 1 it passes:
-        twice is allowed there, and the sender may have been acknowledged."""
-        return (qos != 1 or is_will) and epoch < self.epoch_at(partition, offset, shard)
+    def is_dropped(self, partition: int, offset: int, shard: int, epoch: int, qos: int, is_once: bool) -> bool:
+        """Whether a home drops the message at this offset, and relinquishes it: at QoS 2, or one that must not come
+        twice at any QoS (`is_once`: a will, or a message with a key), of a lower epoch behind the fence of its sender's
+        shard. Its sender was not acknowledged and sends it again, so it would come twice. At QoS 0 it is dropped too:
+        it would come behind later messages, and may be lost. At QoS 1 it passes: twice is allowed there, and the sender
+        may have been acknowledged."""
+        return (qos != 1 or is_once) and epoch < self.epoch_at(partition, offset, shard)

@@ -13,6 +13,7 @@ from gateway.console.owner_changes import OwnerChanges
 from gateway.console.parts import CUT, link, name
 from gateway.members.table import MemberTable
 from gateway.observe.shard_owners import OwnerState, has_standby, owner_state
+from gateway.observe.standby_metrics import StandbyFigures
 from schemas.members import CONSOLE
 
 MOST_NAMED = 10
@@ -26,13 +27,14 @@ class ClusterSources:
     cluster: until `begin` they know of no shard.
 
     `phase` gives the phase of a shard here, as the keeper of leases calls it
-    (:data:`gateway.cluster.lease_keeper.Phase`).
+    (:data:`gateway.cluster.lease_keeper.Phase`); `standby_figures` are of links and of shards that are kept warm.
     """
 
     def __init__(self, gateway: str) -> None:
         self.leases = LeaseTable(0)
         self.changes = OwnerChanges(gateway)
         self.phase: Callable[[int], str] = lambda shard: "idle"
+        self.standby_figures: Callable[[], StandbyFigures] = StandbyFigures
 
     def begin(self, leases: LeaseTable, phase: Callable[[int], str]) -> None:
         """What was on `leases` at the start has been read; only later changes are to be given to `changes`."""

@@ -6,6 +6,9 @@
 | `POST /console/kick?client=` | its connection is ended with 0x98 |
 | `POST /console/end?client=` | the connection and the session are ended |
 
+Both are passed on to the client's home if that is another gateway by then, and answered in bounded time
+(:mod:`gateway.observe.site_sessions`).
+
 Access is that of the admin API (:mod:`gateway.observe.admission`), with the token as password of a browser's Basic
 credentials. Forms exist only where a token is configured, and so shown: without one, any program on this machine may
 look, and none may change anything here.
@@ -23,8 +26,10 @@ from gateway.console.facts import ConsoleFacts, NotFound
 from gateway.console.form_tokens import FormTokens, is_same_origin
 from gateway.console.parts import Action, Banner, Page, Section, link
 from gateway.console.text import moment
-from gateway.observe.admission import AdminAccess
+from gateway.errors import HomeUnreachable, NotAdmitted
+from gateway.observe.admission import AdminAccess, as_bearer
 from gateway.observe.readiness import Readiness
+from gateway.observe.site_sessions import SiteSessions
 from gateway.shard.home import Home
 
 _HEADERS = {
@@ -59,6 +64,7 @@ class Console:
         self,
         facts: ConsoleFacts,
         access: AdminAccess,
+        sessions: SiteSessions,
         home: Home,
         readiness: Readiness,
         clock: Callable[[], float],
@@ -66,6 +72,7 @@ class Console:
     ) -> None:
         self._facts = facts
         self._access = access
+        self._sessions = sessions
         self._home = home
         self._readiness = readiness
         self._clock = clock
@@ -157,13 +164,18 @@ class Console:
             return _text(403, "the form is from before the gateway's start: load the client's page again")
         if self._readiness.phase:
             return _text(503, "the gateway is starting or being stopped")
-        if not self._home.has_shard_of(client):
-            return _text(404, "another gateway has the client's shard: load the client's page again")
-        kicked = await self._home.kick(client, end_session=end_session)
+        authorization = as_bearer(request.headers.get("Authorization", ""))
+        try:  # the client's home may be another gateway by now
+            kicked = await self._sessions.kick(client, authorization, end_session=end_session)
+        except (HomeUnreachable, NotAdmitted) as error:
+            return _text(503, f"it is not known whether the connection has ended: {error}")
         if kicked is None:
-            return _text(404, "this gateway has no session of that client")
-        log.info("client kicked", client=client, session_ended=kicked.session, peer=request.remote)
-        done = "ended" if kicked.session else "kicked" if kicked.connection else "away"
+            return _text(404, "no gateway that can be asked has a session of that client")
+        log.info("client kicked", client=client, session_ended=kicked["session_ended"], peer=request.remote)
+        if "home" in kicked:
+            ended = "the session has ended" if kicked["session_ended"] else "the session stays"
+            return _text(200, f"the client's home, {kicked['home']}, has ended its connection, if it had one; {ended}")
+        done = "ended" if kicked["session_ended"] else "kicked" if kicked["connection_ended"] else "away"
         there = self._home.session(client) is not None
         location = link(clients.CLIENT_PATH, client=client, done=done) if there else clients.PATH
         return web.Response(status=303, headers={"Location": location or clients.PATH})

@@ -10,6 +10,7 @@ from gateway.feeds.table import FeedTable
 from gateway.members.table import MemberTable
 from gateway.observe.metrics import Sources
 from gateway.observe.observer import Observer
+from gateway.observe.site_sessions import SiteSessions
 
 
 def open_console(
@@ -31,6 +32,7 @@ def open_console(
     readiness, home = observer.readiness, sources.home
     shared = None if cluster is None else Cluster(node.settings.gateway.name, cluster, members)
     facts = ConsoleFacts(sources, observer.stats, readiness, members, feeds, sampler.history, loop.time, shared)
-    console = Console(facts, observer.access, home, readiness, node.clock, sources.version)
+    sessions = SiteSessions(home, sources.hosts)
+    console = Console(facts, observer.access, sessions, home, readiness, node.clock, sources.version)
     observer.add_routes(console.routes())
     return sampler

@@ -171,6 +171,7 @@ class HostConnection:
         relays, connect, properties = self._server.relays, self._core.connect, None
         if relays is not None and connect is not None:
             reason, properties = relays.ending(self._transport, connect, self._client, reason)
+        self._server.drop_unverified(self._core)
         self._leave(self._core.disconnect(reason, properties))
 
     # -- inside --------------------------------------------------------------------------------------------------------
@@ -253,6 +254,7 @@ class HostConnection:
             case Disconnect():
                 self._expiry_s = self._granted_expiry((event.properties or {}).get("session_expiry_interval"))
             case Closed():
+                self._server.drop_unverified(self._core)
                 self._leave(event)
 
     def _work(self, work: Coroutine[Any, Any, None]) -> None:
@@ -311,7 +313,7 @@ class HostConnection:
             assigned_client_id=None if connect.client_id else credentials.client,
             properties=connack_properties(connect, credentials.client, expiry_s, server.response_prefix),
         )
-        self.flush()
+        self._server.dirty.add(self)
         self._waiting.extendleft(reversed(held))
         attached.home.resume(attached.session, self)
 

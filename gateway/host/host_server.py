@@ -17,6 +17,7 @@ from gateway.host.watermarks import is_above
 from gateway.shard.home import Home
 from mqtt.counters import TrafficCounters
 from mqtt.limits import ConnectionLimits
+from mqtt.server_connection import ServerConnection
 from schemas.settings import GatewaySettings
 
 if TYPE_CHECKING:  # it needs the server
@@ -74,6 +75,7 @@ class HostServer:
         self.member_requests: dict[tuple[str, str], Callable[[Any], Awaitable[Any]]] = {}
         """What other gateways may ask besides what clients may: handlers by method and path."""
         self._redirects = settings.cluster.server_reference
+        self.hold = home.hold
         self.dirty = _DirtySet(self)
         self.close_log = CloseLog(self.now)
         self._on_fatal = on_fatal
@@ -117,6 +119,11 @@ class HostServer:
             peer=credentials.peer,
             topic=topic[:128],
         )
+
+    def drop_unverified(self, core: ServerConnection) -> None:
+        """A connection ends: what the process may not send yet is never sent."""
+        if self.hold.is_on:
+            core.drop_outgoing()
 
     def relay_to(self, homes: Homes, tls: "MemberTls | None", ramp: "ConnectRamp | None" = None) -> "Relays":
         """From now on clients whose home is elsewhere are brought there; `tls` shows other members who this one is;
@@ -168,7 +175,8 @@ class HostServer:
 
 
 class _DirtySet:
-    """Connections with bytes to write. The first one added schedules a write of all after this loop iteration."""
+    """Connections with bytes to write. The first one added schedules a write of all after this loop iteration. While
+    the process may send nothing they wait."""
 
     def __init__(self, server: HostServer) -> None:
         self._server = server
@@ -180,6 +188,9 @@ class _DirtySet:
         self._connections.add(connection)
 
     def _flush(self) -> None:
+        if self._server.hold.is_on:
+            self._server.hold.after(self._flush)
+            return
         connections, self._connections = self._connections, set()
         for connection in connections:
             connection.flush()

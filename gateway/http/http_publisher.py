@@ -60,6 +60,10 @@ class HttpPublisher:
     The client and the key determine the message's id, permanently. Of several requests with the same key, one stores
     the message. Requests that arrive while it is in flight wait for the same answer. Later ones, also after a restart,
     are answered from the memory of the client's home (:class:`gateway.shard.keyed.KeyedMessages`).
+
+    Where gateways share shards, a message with a key is dropped if it stands behind the fence of the next home
+    (:mod:`gateway.shard.ingress_fences`). So the answer, a repeated one too, waits until it is known that this home has
+    had the shard until the message was stored. If it has not, nobody is told anything: the next home is asked.
     """
 
     def __init__(self, server: HostServer, settings: HttpSettings) -> None:
@@ -82,7 +86,8 @@ class HttpPublisher:
             )
         message_id = derived_message_id(caller.client, posted.key)
         content = fingerprint(posted.packet.topic.encode(), posted.packet.payload)
-        keyed = self._home.home_of(caller.client).keyed
+        home = self._home.home_of(caller.client)
+        keyed = home.keyed
         earlier = self._on_way.get(message_id) or keyed.find(message_id)
         if earlier is not None and earlier[0] != content:
             raise Problem(
@@ -96,6 +101,10 @@ class HttpPublisher:
                 self._on_way[message_id] = _OnWay(content, answer)
                 answer.add_done_callback(lambda _: self._on_way.pop(message_id))
             await self._answered(answer, posted)
+        try:
+            await asyncio.wait_for(home.promises.confirm(), self._timeout_s)
+        except TimeoutError as error:
+            raise _not_confirmed(posted) from error
         return Stored(message_id, earlier is not None)
 
     def _send(
@@ -110,9 +119,11 @@ class HttpPublisher:
     async def _answered(self, answer: asyncio.Future[ReasonCode], posted: Posted) -> None:
         done, _ = await asyncio.wait([answer], timeout=self._timeout_s)  # never cancelled: others may wait too
         if not done:
-            retry = "send it again with the same key" if posted.key else "a retry is safe only with an Idempotency-Key"
-            raise Problem(
-                503, "kafka_timeout", f"Kafka did not confirm the message in time; it may still be stored: {retry}"
-            )
+            raise _not_confirmed(posted)
         if answer.result() is not ReasonCode.SUCCESS:
             raise refusal(answer.result())
+
+
+def _not_confirmed(posted: Posted) -> Problem:
+    retry = "send it again with the same key" if posted.key else "a retry is safe only with an Idempotency-Key"
+    return Problem(503, "kafka_timeout", f"Kafka did not confirm the message in time; it may still be stored: {retry}")

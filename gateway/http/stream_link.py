@@ -44,6 +44,7 @@ class StreamLink:
 
     def __init__(self, server: HostServer, high_mark: int, most: int, acknowledges: bool) -> None:
         self._clock = server.clock
+        self._hold = server.hold
         self._high_mark = high_mark
         self._most = most
         self._acknowledges = acknowledges
@@ -84,6 +85,8 @@ class StreamLink:
         """Nothing to do: a stream does not publish."""
 
     def disconnect(self, reason: ReasonCode) -> None:
+        if self._hold.is_on:
+            self._waiting.clear()
         self._ended = reason
         self._wake.set()
 
@@ -108,7 +111,10 @@ class StreamLink:
         now = asyncio.get_running_loop().time
         try:
             while True:
-                if self._waiting:
+                is_held = self._hold.is_on
+                if is_held:
+                    self._hold.after(self._wake.set)
+                if self._waiting and not is_held:
                     await self._write_some(out, pace)
                 elif self._ended is not None:
                     await _write(out, end_event(self._ended.name.lower()), pace)

@@ -15,7 +15,7 @@ its own.
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import structlog
 
@@ -45,12 +45,20 @@ LeaseListener = Callable[[Lease, Lease], None]
 log = structlog.get_logger(__name__)
 
 
+class Started(NamedTuple):
+    """`serving`: shards whose homes serve; `failed`: those whose files cannot be opened, and why."""
+
+    serving: list[int]
+    failed: Mapping[int, SpoolError]
+
+
 class ShardHomes(Protocol):
     """The homes of shards at this gateway: they do what the keeper decides."""
 
-    async def start_shards(self, owned: Mapping[int, int], is_owned: Callable[[int, int], bool]) -> list[int]:
-        """Starts the shards, each in its epoch, if it still `is_owned` once its state is read; returns those that
-        serve. Raises BusError, Outranked, SpoolError, ShardTooNew."""
+    async def start_shards(self, owned: Mapping[int, int], is_owned: Callable[[int, int], bool]) -> "Started":
+        """Starts the shards, each in its epoch, if it still `is_owned` once its state is read. Raises BusError,
+        Outranked, ShardLost, ShardTooNew; SpoolError if one of the files cannot be read or written, and then none is
+        started."""
         ...
 
     async def hand_over(self, number: int, to: str) -> None:
@@ -71,10 +79,18 @@ class ShardHomes(Protocol):
         ...
 
     def hold(self) -> None:
-        """Nothing is delivered until `resume`."""
+        """Nothing is sent to clients until `resume`."""
         ...
 
     def resume(self) -> None: ...
+
+    def stepped(self, now: float, longest_s: float) -> None:
+        """The keeper has taken a step. If it takes none for longer than `longest_s`, nothing is sent until it does."""
+        ...
+
+    def stopped(self) -> None:
+        """It takes no more steps."""
+        ...
 
 
 class Control:
@@ -104,11 +120,13 @@ class Control:
         self._on_fatal, self._redial = on_fatal, redial
         self._life = life
         self._standbys = StandbyEvents(me.name)
+        self._timings = timings
         self._keeper = LeaseKeeper(me, self.table, life, timings, standbys, lambda: int(clock() * 1e6))
         self._loop = asyncio.get_running_loop()
         self._work: dict[int, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._to_begin: dict[int, int] = {}
+        self._alone: set[int] = set()
         self._drained = asyncio.Event()
         self._changed = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
@@ -128,6 +146,7 @@ class Control:
         self._is_stopped = True
         if self._timer is not None:
             self._timer.cancel()
+        self._homes.stopped()
 
     def phase(self, shard: int) -> Phase:
         """What this gateway does about a shard."""
@@ -202,7 +221,9 @@ class Control:
 
     def _step(self, event: m.LeaseEvent) -> None:
         if not self._is_stopped:
-            self._perform(self._keeper.step(event, self._loop.time()))
+            now = self._loop.time()
+            self._perform(self._keeper.step(event, now))
+            self._homes.stepped(now, self._timings.verify_s)
 
     # -- what it decides -----------------------------------------------------------------------------------------------
 
@@ -245,12 +266,13 @@ class Control:
         self._bus.produce(self._topic, 0, key.encode(), None if value is None else encode_lease(value), None, done)
 
     def _begin(self) -> None:
-        """Those whose earlier work is over begin together, the others each by itself."""
+        """Those whose earlier work is over begin together, the others each by itself; so do those that have failed
+        together."""
         owned, self._to_begin = self._to_begin, {}
-        busy = {shard: epoch for shard, epoch in owned.items() if shard in self._work}
-        for shard, epoch in busy.items():
+        single = {shard: epoch for shard, epoch in owned.items() if shard in self._work or shard in self._alone}
+        for shard, epoch in single.items():
             self._after(shard, partial(self._start, {shard: epoch}))
-        free = {shard: epoch for shard, epoch in owned.items() if shard not in busy}
+        free = {shard: epoch for shard, epoch in owned.items() if shard not in single}
         if free:
             task = self._spawn(self._start(free))
             for shard in free:
@@ -260,23 +282,27 @@ class Control:
         owned = {shard: epoch for shard, epoch in owned.items() if self._is_owned(shard, epoch)}
         if owned:
             try:
-                serving = await self._homes.start_shards(owned, self._is_owned)
+                started = await self._homes.start_shards(owned, self._is_owned)
             except Outranked as error:
                 self._step(m.FenceRead(error.shard, error.fence))
                 await self._begin_anew(owned, error, 0.0)
             except (BusError, ShardLost) as error:
                 await self._begin_anew(owned, error, _AGAIN_S)
-            except SpoolError as error:  # it is up to another gateway, if there is one
-                await self._begin_anew(owned, error, _FILE_AGAIN_S)
-            except ShardTooNew as error:  # likewise; the others need not wait for it
+            except SpoolError as error:  # nobody knows whose file it was
+                self._alone |= owned.keys()
+                await self._begin_anew(owned, error, _FILE_AGAIN_S if len(owned) == 1 else 0.0)
+            except ShardTooNew as error:  # it is up to another gateway, if there is one; the others need not wait
                 mine = {error.shard: owned[error.shard]}
                 self._spawn(self._begin_anew(mine, error, _FILE_AGAIN_S))
                 rest = {shard: epoch for shard, epoch in owned.items() if shard != error.shard}
                 if rest:
                     await self._begin_anew(rest, error, 0.0)
             else:
-                for shard in serving:
+                self._alone -= set(started.serving)
+                for shard in started.serving:
                     self._step(m.Fenced(shard, owned[shard]))
+                for shard, fault in started.failed.items():  # it is up to another gateway, if there is one
+                    self._spawn(self._begin_anew({shard: owned[shard]}, fault, _FILE_AGAIN_S))
 
     async def _begin_anew(self, owned: Mapping[int, int], error: GatewayError, pause_s: float) -> None:
         """Shards that are still this gateway's need another epoch: in the one that has failed it may have written

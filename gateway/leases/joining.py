@@ -30,10 +30,11 @@ from gateway.members.addresses import links_address
 from gateway.members.follower import MembersFollower
 from gateway.members.record_versions import Reads, RecordVersions
 from gateway.members.table import MemberTable
+from gateway.observe.standby_metrics import Followed, StandbyFigures
 from gateway.shard.home import Home
 from gateway.shard.node import Node
 from gateway.shard.quarantine import quarantine
-from gateway.shard.shard_spool import open_spool
+from gateway.shard.spool_files import SpoolFiles
 from gateway.shard.standby import Standbys
 from gateway.sockets.directory import SocketDirectory
 from schemas.leases import Claimant
@@ -76,14 +77,15 @@ class Cluster:
         me = Claimant(settings.gateway.name, node.numbers.boot)
         beat_s = cluster.heartbeat_s
         timings = LifeTimings(silent_s=_SILENT_BEATS * beat_s, reading_gap_s=_READING_GAP_BEATS * beat_s)
+        files = SpoolFiles(directory, executor, node.counts)
         self.shards = OwnedShards(
             node,
             home,
-            lambda shard: loop.run_in_executor(executor, open_spool, directory, shard, executor),
-            lambda files: Standbys(
+            lambda shard: loop.run_in_executor(executor, files.open, shard),
+            lambda followed: Standbys(
                 node.bus,
                 node.topics,
-                files,
+                followed,
                 cluster.standby_session_bytes,
                 node.clock,
                 partial(quarantine, node),
@@ -105,7 +107,7 @@ class Cluster:
             lambda name: self._links.redial(name),
         )
         links = cluster.links
-        link_tls = None if tls is None else LinkTls(tls.server.context, tls.client)
+        link_tls = None if tls is None else LinkTls(tls.server.context, lambda: tls.client)
         self._links = Links(me, links.host or settings.gateway.host, links.port, beat_s, link_tls, control.about_life)
         self._member_links = MemberLinks(self._links, control.table, table, me)
         for member in table:
@@ -139,6 +141,7 @@ class Cluster:
         elsewhere, or after a while: this gateway can serve the clients of those that have. Raises BusError."""
         await self.control.start()
         shown.begin(self.control.table, self.control.phase)
+        shown.standby_figures = self._standby_figures
         now = asyncio.get_running_loop().time
         self.control.listeners.append(lambda before, after: shown.changes.changed(before, after, now()))
         self.control.listeners.append(Losses(self._member_lost).changed)
@@ -149,6 +152,11 @@ class Cluster:
             if not stopping.done():
                 table = self.control.table
                 log.warning("shards have no owner yet", shards=[n for n in range(len(table)) if not table[n].is_fenced])
+
+    def _standby_figures(self) -> StandbyFigures:
+        standbys = self.shards.standbys
+        followed = {n: Followed(standbys.behind(n), standbys.is_warm(n)) for n in standbys.followed()}
+        return StandbyFigures(self._links.states(), self._links.redials, followed)
 
     async def give_up(self) -> None:
         """Other gateways take over this one's shards in order; returns once they are given up, or after a while."""

@@ -9,6 +9,7 @@ from typing import Any
 import structlog
 
 from gateway.errors import SpoolError
+from gateway.leases.control import Started
 from gateway.shard.home import Home
 from gateway.shard.node import Node
 from gateway.shard.shard_spool import SpoolThread
@@ -33,26 +34,27 @@ class OwnedShards:
         self._followed: dict[int, SpoolThread] = {}
         self.standbys = standbys_of(self._followed)
         home.on_superseded = self._superseded
+        node.hold.begin(asyncio.get_running_loop().time)
 
-    async def start_shards(self, owned: Mapping[int, int], is_owned: Callable[[int, int], bool]) -> list[int]:
+    async def start_shards(self, owned: Mapping[int, int], is_owned: Callable[[int, int], bool]) -> Started:
         """See :class:`gateway.leases.control.ShardHomes`."""
         began = self._node.clock()
         released = await asyncio.gather(*(self.standbys.release(shard) for shard in owned))
         warm = {shard: values for shard, values in zip(owned, released, strict=True) if values is not None}
         files: dict[int, SpoolThread] = {}
-        try:
-            for shard in owned:
+        failed: dict[int, SpoolError] = {}
+        for shard in owned:
+            try:
                 is_followed = shard in self._followed
                 files[shard] = self._followed.pop(shard) if is_followed else await self._open_file(shard)
-        except SpoolError:
-            for file in files.values():
-                file.close()
-            raise
-        started = await self._home.start_shards(files, owned, is_owned, warm)
+            except SpoolError as error:
+                failed[shard] = error
+        epochs = {shard: owned[shard] for shard in files}
+        started = await self._home.start_shards(files, epochs, is_owned, warm) if files else []
         took_ms = int((self._node.clock() - began) * 1000)
         epochs = {shard: owned[shard] for shard in started}
         log.info("shards started", epochs=epochs, warm=sorted(warm), took_ms=took_ms)
-        return started
+        return Started(started, failed)
 
     async def hand_over(self, number: int, to: str) -> None:
         """See :class:`gateway.leases.control.ShardHomes`."""
@@ -89,11 +91,19 @@ class OwnedShards:
 
     def hold(self) -> None:
         """See :class:`gateway.leases.control.ShardHomes`."""
-        self._node.ready.hold()
+        self._node.hold.hold()
 
     def resume(self) -> None:
         """See :class:`gateway.leases.control.ShardHomes`."""
-        self._node.ready.resume()
+        self._node.hold.resume()
+
+    def stepped(self, now: float, longest_s: float) -> None:
+        """See :class:`gateway.leases.control.ShardHomes`."""
+        self._node.hold.stepped(now, longest_s)
+
+    def stopped(self) -> None:
+        """See :class:`gateway.leases.control.ShardHomes`."""
+        self._node.hold.stopped()
 
     async def stop(self, timeout_s: float) -> None:
         """Nothing is kept warm any more. Before the bus and the spools' thread end."""

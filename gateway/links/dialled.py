@@ -27,14 +27,15 @@ class Wanted(NamedTuple):
 
 
 class DialledLink:
-    """The link of `me` to who is `wanted`. `on_event` is told what happens."""
+    """The link of `me` to who is `wanted`. `tls` gives the context of each connection; `on_event` is told what
+    happens."""
 
     def __init__(
         self,
         me: Claimant,
         wanted: Wanted,
         ping_s: float,
-        tls: ssl.SSLContext | None,
+        tls: Callable[[], ssl.SSLContext] | None,
         on_event: Callable[[LifeEvent], None],
     ) -> None:
         self._me = me
@@ -75,7 +76,7 @@ class DialledLink:
                     self._on_event(effect)
 
     async def _connect(self, attempt: int, to: GatewayAddress) -> None:
-        outcome = await connect(to, self._tls, lambda: _Connection(self, attempt))
+        outcome = await connect(to, None if self._tls is None else self._tls(), lambda: _Connection(self, attempt))
         self._connecting.pop(attempt, None)
         if outcome == "refused":
             self._perform(self._dialling.refused(attempt, self._loop.time()))

@@ -22,11 +22,13 @@ TICK_S: Final = 0.05
 
 
 class LinkTls(NamedTuple):
-    """Mutual TLS with certificates of members: contexts for the listener and for the links that are made. Both demand a
-    certificate of the other side and check no host name: a member's name is the common name of its certificate."""
+    """Mutual TLS with certificates of members: the context for the listener, and what gives that for a new connection
+    of a link. Both demand a certificate of the other side and check no host name: a member's name is the common name of
+    its certificate. Files may change meanwhile: the listener's context then takes the present one in each handshake
+    (:mod:`gateway.host.tls`), and `client` gives another one."""
 
     server: ssl.SSLContext
-    client: ssl.SSLContext
+    client: Callable[[], ssl.SSLContext]
 
 
 class Links:
@@ -52,6 +54,8 @@ class Links:
         self._answering: set[Answering] = set()
         self._server: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self.redials = 0
+        """How often a link was dialled again for `redial`."""
 
     async def start(self) -> int | None:
         """Opens the listener; returns its port, None if it is off. Raises SettingsError, OSError."""
@@ -99,6 +103,7 @@ class Links:
         if link is None:
             self._on_event(RedialResult(name, "timeout"))
         else:
+            self.redials += 1
             link.redial()
 
     def states(self) -> Mapping[str, str]:

@@ -104,6 +104,12 @@ def refusal(token: bytes | None, headers: Mapping[str, str], peer: str, *, takes
     return Refusal(403, "without gateway.admin_token_file only programs on the gateway's machine may use the admin API")
 
 
+def as_bearer(header: str) -> str:
+    """An operator's header Authorization as other gateways take it, whose admin API takes no Basic credentials."""
+    token = _shown(header, takes_basic=True)
+    return f"Bearer {token.decode(errors='surrogateescape')}" if token else ""
+
+
 def _shown(header: str, takes_basic: bool) -> bytes:
     """The token in a header: a Bearer's, or the password of a Basic one with any user name. Empty if there is none."""
     kind, _, shown = header.partition(" ")

@@ -39,6 +39,9 @@ _PLAIN = {
     "will_left_out": _Plain(
         "waystation_bridge_wills_left_out", "Bridges accepted without their will, which is for $SYS"
     ),
+    "spools_set_aside": _Plain(
+        "waystation_spools_set_aside", "Damaged files of spools that were set aside and made again from Kafka"
+    ),
     "websocket_refused": _Plain(
         "waystation_websocket_handshakes_refused", "WebSocket handshakes answered with an error status"
     ),

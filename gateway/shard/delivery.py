@@ -107,11 +107,13 @@ class Deliverer:
 
     def writable(self, session: Session) -> None:
         """The connection takes deliveries again."""
-        self.pump(session)
+        self.wake(session)
         self.flush()
 
     def pump(self, session: Session) -> None:
         """Sends as much of the queue as the client's window and its connection take now."""
+        if self._writer.is_lost:
+            return
         if session.dropping and session.may_send:  # a crash could bring those again, behind what follows them (R8)
             self.overflow.settle_soon(session)
             return
@@ -152,7 +154,7 @@ class Deliverer:
                 link.release(delivery.packet_id)
             else:
                 link.deliver(delivery.pending.message, delivery)
-        self.pump(session)
+        self.writable(session)
 
     def forget_restored(self, session: Session) -> None:
         """All that was there before the restart has come again. What was sent then at QoS 2, and has not come, ends
@@ -230,7 +232,7 @@ class Deliverer:
         if session.in_flight.get(delivery.packet_id) is delivery:
             session.close_exchange(delivery.packet_id)
         self.finish(delivery, "dropped")
-        self.pump(session)
+        self.writable(session)
 
     def finish(self, delivery: Delivery, outcome: Outcome) -> None:
         """One recipient is finished with a message."""
@@ -266,7 +268,7 @@ class Deliverer:
         self.overflow.trim(session)
         if session.in_hand is not None:  # more of it may wait there
             self.load(session)
-        self.pump(session)
+        self.writable(session)
 
     def _offer_qos0(self, session: Session, pending: PendingMessage, delivery: Delivery) -> None:
         link = session.link
@@ -344,7 +346,7 @@ class Deliverer:
     def _send_logged(self, session: Session, deliveries: list[Delivery]) -> None:
         session.end_sending()
         self._send(session, deliveries)
-        self.pump(session)
+        self.writable(session)
 
     def _complete(self, session: Session, delivery: Delivery) -> None:
         session.close_exchange(delivery.packet_id)

@@ -56,6 +56,7 @@ class Home:
         self.on_superseded: Callable[[int], None] = lambda _shard: None
         self.moved_clients: MovedClients | None = None
         self.message_presence = node.message_presence
+        self.hold = node.hold
         self._tasks: set[asyncio.Task[None]] = set()
         self._next_ends = 0.0
         self._earlier = earlier

@@ -39,8 +39,8 @@ from mqtt.properties import NO_PROPERTIES
 from schemas.cluster_topics import FENCES_TOPIC, VERSION, Fences, decode_fences, encode_fences
 from schemas.envelope import Headers, Meta, ingress_headers
 from schemas.errors import RecordError
-from schemas.identity import new_message_id, shard_of
-from schemas.origin import CLUSTER_ROOT, WILL_FLAG
+from schemas.identity import is_derived, new_message_id, shard_of
+from schemas.origin import CLUSTER_ROOT, HTTP_FLAG, WILL_FLAG
 
 _QOS = 1
 FENCES_KEY = FENCES_TOPIC.encode()
@@ -95,7 +95,7 @@ class IngressFences:
         if epoch is None:
             return False
         place, shard = (message.partition, message.offset), shard_of(message.source, self._shards)
-        is_void = self._shard.fences.is_dropped(*place, shard, epoch, message.qos, WILL_FLAG in message.flags)
+        is_void = self._shard.fences.is_dropped(*place, shard, epoch, message.qos, is_once(message.id, message.flags))
         self._node.counts["fenced"] += is_void
         return is_void
 
@@ -115,8 +115,15 @@ def counts(record: Record, of_sender: Shard) -> bool:
         return True
     if meta.epoch is None:
         return True
-    place, is_will = (record.partition(), record.offset()), WILL_FLAG in meta.flags
-    return not of_sender.fences.is_dropped(*place, of_sender.number, meta.epoch, meta.qos, is_will)
+    message_id = (record.headers() or [])[0][1].decode(errors="replace")
+    place, once = (record.partition(), record.offset()), is_once(message_id, meta.flags)
+    return not of_sender.fences.is_dropped(*place, of_sender.number, meta.epoch, meta.qos, once)
+
+
+def is_once(message_id: str, flags: str) -> bool:
+    """Whether a message must not come twice whatever its QoS: its sender is acknowledged once it counts, and not
+    before. A will, or one that was posted with a key."""
+    return WILL_FLAG in flags or (HTTP_FLAG in flags and is_derived(message_id))
 
 
 async def use_fences(node: Node, routes: ShardRoutes, reader: IngressCatchUpReader) -> int:

@@ -13,9 +13,7 @@ from gateway.record import Record
 from gateway.shard.shard_spool import ShardSpool
 from schemas.envelope import Meta
 from schemas.errors import RecordError
-
-_VERSION = 14
-"""Where the version stands in the text of a UUID; 8 for derived ids (:func:`schemas.identity.derived_message_id`)."""
+from schemas.identity import is_derived
 
 
 class Keyed(NamedTuple):
@@ -65,7 +63,7 @@ class KeyedMessages:
         """At start: takes a record of `ingress` that no checkpoint covers, whatever it is."""
         (_, raw), *_ = record.headers() or [("", b"")]
         message_id = (raw or b"").decode(errors="replace")
-        if message_id[_VERSION : _VERSION + 1] == "8" and message_id not in self._known and not _is_bundle(record):
+        if is_derived(message_id) and message_id not in self._known and not _is_bundle(record):
             content = fingerprint(record.key() or b"", record.value() or b"")
             self._put(message_id, Keyed(content, record.timestamp()[1]))
 

@@ -44,6 +44,11 @@ class SessionLogWriter:
         """Returns once what `write` writes is stored and counts, which calls its argument then. Raises ShardLost."""
         await self._promises.wait(write)
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether another gateway has the shard: nothing more is to be sent to its clients."""
+        return self._promises.is_lost
+
     def check(self) -> None:
         """Raises ShardLost if another gateway has the shard."""
         self._promises.check()

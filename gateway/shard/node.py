@@ -10,6 +10,7 @@ from prometheus_client import Histogram
 from gateway import durations
 from gateway.broker_clock import BrokerClock
 from gateway.bus import Bus
+from gateway.shard.hold import Hold
 from gateway.shard.message_presence import MessagePresence
 from gateway.shard.numbers import ProcessNumbers
 from gateway.shard.outage import Unspooled
@@ -44,7 +45,8 @@ class Node:
     numbers: ProcessNumbers = field(default_factory=ProcessNumbers)
     publishes: PublishesInFlight = field(default_factory=PublishesInFlight)
     unspooled: Unspooled = field(default_factory=Unspooled)
-    ready: ReadySessions = field(default_factory=ReadySessions)
+    hold: Hold = field(default_factory=Hold)
+    ready: ReadySessions = field(init=False)
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     system: SystemTopics = field(default_factory=SystemTopics)
     work: Work = field(default_factory=Work)
@@ -53,5 +55,6 @@ class Node:
     broker_clock: BrokerClock = field(init=False)
 
     def __post_init__(self) -> None:
+        self.ready = ReadySessions(self.hold)
         self.sessions_reader = SessionsReader(self.bus, self.topics.sessions)
         self.broker_clock = BrokerClock(self.clock)

@@ -1,9 +1,19 @@
-"""Reporting how far instructions have come: outcomes and relinquishes on `progress` (R4)."""
+"""Reporting how far instructions have come: outcomes and relinquishes on `progress` (R4).
+
+Where gateways share shards, a home that has lost its shard without knowing it may still read `egress`. It knows nothing
+of sessions that have begun at the next home. So it could relinquish an instruction for which those still wait, and the
+message would count as complete too early. Readers of `progress` know no epochs. So the events of a shard that were
+gathered are sent only after a barrier (:mod:`gateway.shard.promises`) that was written after them: then the home had
+the shard when it decided them, and the next home, which reads all that was stored before its fence, decides alike or
+repeats a delivery. One barrier serves all events of some milliseconds. What a home has gathered when it is lost is
+dropped: the next one reports it again.
+"""
 
 import asyncio
+from collections import defaultdict, deque
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from gateway.bus import Bus
 from gateway.shard.messages import Message, PendingMessage
@@ -29,6 +39,13 @@ _FEW = 8
 """Deliveries that fit in any case: a client's identifier has 16 KiB at most (`client_id_bytes`)."""
 
 
+_ANY = -1
+"""Stands for all shards that have no guard."""
+
+_Batches = dict[int, list[tuple[bytes, bytes]]]
+"""Records by partition."""
+
+
 class _Epoch:
     """Events produced between two flushes: how many are not stored yet, and who waits for them."""
 
@@ -48,6 +65,32 @@ class _Epoch:
             self.flushed.set()
 
 
+class Guard(Protocol):
+    """Says whether the home of a shard has it: :class:`gateway.shard.promises.Promises`."""
+
+    @property
+    def are_read_back(self) -> bool:
+        """Whether gateways share shards."""
+        ...
+
+    def after_barrier(self, action: Callable[[], None]) -> None:
+        """Runs `action` once it is known that the shard was the home's until now; never if it was not."""
+        ...
+
+    def when_lost(self, action: Callable[[], None]) -> None:
+        """Runs `action` when no more actions will run."""
+        ...
+
+
+class _Guarded:
+    """Batches of one shard that wait for their barriers, in order."""
+
+    def __init__(self, guard: Guard) -> None:
+        self.guard = guard
+        self.waiting: deque[tuple[_Epoch, _Batches]] = deque()
+        self.is_lost = False
+
+
 class ProgressReporter:
     """Writes progress events, those of some milliseconds together; `flush` waits until all are stored.
 
@@ -61,8 +104,17 @@ class ProgressReporter:
         self._on_error = on_error
         self._epoch = _Epoch(on_error)
         self._earlier: list[_Epoch] = []
-        self._gathered: list[list[tuple[bytes, bytes]]] = [[] for _ in range(partitions)]
+        self._gathered: defaultdict[int, _Batches] = defaultdict(lambda: defaultdict(list))
+        self._guarded: dict[int, _Guarded] = {}
         self._timer: asyncio.TimerHandle | None = None
+
+    def guard(self, shard: int, guard: Guard) -> None:
+        """A home begins: from now on events of its shard are sent only while it has the shard, if gateways share
+        shards."""
+        if not guard.are_read_back:
+            return
+        guarded = self._guarded[shard] = _Guarded(guard)
+        guard.when_lost(lambda: self._lost(shard, guarded))
 
     def relinquish(self, pending: PendingMessage, *, replayed: bool = False) -> None:
         """The home has finished all instructions it holds for the message."""
@@ -110,10 +162,32 @@ class ProgressReporter:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        for partition, records in enumerate(self._gathered):
-            if records:
-                self._gathered[partition] = []
-                self._bus.produce_all(self._topic, partition, records, partial(self._epoch.done, len(records)))
+        gathered = list(self._gathered.items())
+        self._gathered.clear()
+        for shard, batches in gathered:
+            guarded = self._guarded.get(shard)
+            if guarded is None:
+                self._produce(self._epoch, batches)
+            else:
+                guarded.waiting.append((self._epoch, batches))
+                guarded.guard.after_barrier(partial(self._confirmed, guarded))
+
+    def _confirmed(self, guarded: _Guarded) -> None:
+        self._produce(*guarded.waiting.popleft())
+
+    def _produce(self, epoch: _Epoch, batches: _Batches) -> None:
+        for partition, records in batches.items():
+            self._bus.produce_all(self._topic, partition, records, partial(epoch.done, len(records)))
+
+    def _lost(self, shard: int, guarded: _Guarded) -> None:
+        """Nobody waits for what is never sent."""
+        guarded.is_lost = True
+        waiting = [*guarded.waiting]
+        guarded.waiting.clear()
+        if self._guarded.get(shard) is guarded and (gathered := self._gathered.pop(shard, None)) is not None:
+            waiting.append((self._epoch, gathered))
+        for epoch, batches in waiting:
+            epoch.done(sum(map(len, batches.values())), None, None)
 
     def _write(
         self,
@@ -124,6 +198,9 @@ class ProgressReporter:
         deliveries: list[RecipientOutcome],
         replayed: bool,
     ) -> None:
+        guarded = self._guarded.get(shard)
+        if guarded is not None and guarded.is_lost:
+            return
         event = ProgressEvent(
             kind=kind,
             id=message.id,
@@ -141,7 +218,7 @@ class ProgressReporter:
         )
         self._epoch.outstanding += 1
         partition = partition_of(message.id, self._partitions)
-        gathered = self._gathered[partition]
+        gathered = self._gathered[_ANY if guarded is None else shard][partition]
         gathered.append((message.id.encode(), encode(event)))
         if len(gathered) >= _AT_ONCE:
             self._send()

@@ -8,10 +8,11 @@ partition of `sessions` along, and acts on what it has written once it has read 
 * **Records of the session log**: `stored` takes the action that waits for a record, and runs it when the record is read
   back.
 * **Everything else** waits for a barrier, a record without meaning that is written afterwards: PUBREC, for a message on
-  `ingress`; a commit of the spool, for its marker; a will, and the end of a session whose time is over, for the right
-  to act at all. The next owner writes its fence on `sessions` first (:mod:`gateway.shard.fences`), so a barrier that is
-  read back before any fence proves that all that was stored when it was written counts. One barrier is on its way at a
-  time; the next one serves all that has come meanwhile.
+  `ingress`; a commit of the spool, for its marker; events on `progress`
+  (:mod:`gateway.shard.progress`); a will, and the end of a session whose time is over, for the right to act at all. The
+  next owner writes its fence on `sessions` first (:mod:`gateway.shard.fences`), so a barrier that is read back before
+  any fence proves that all that was stored when it was written counts. One barrier is on its way at a time; the next
+  one serves all that has come meanwhile.
 
 When a higher fence is read, the shard is lost. No action runs any more, and whoever waits in `wait` gets ShardLost.
 
@@ -49,6 +50,7 @@ class Promises:
         self._is_barrier_out = False
         self._waiting: set[asyncio.Future[None]] = set()
         self._removed: set[int] = set()
+        self._when_lost: list[Action] = []
         self._is_serving = False
         self._is_lost = False
 
@@ -141,6 +143,13 @@ class Promises:
         for counts in self._waiting:
             if not counts.done():
                 counts.set_exception(ShardLost(self._shard))
+
+        for action in self._when_lost:
+            action()
+
+    def when_lost(self, action: Action) -> None:
+        """Runs `action` when the shard is lost, or this home is over."""
+        self._when_lost.append(action)
 
     def _write_barrier(self) -> None:
         self._is_barrier_out = True

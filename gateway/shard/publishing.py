@@ -25,7 +25,7 @@ from mqtt.codes import PacketType, ReasonCode
 from mqtt.packets import Publish
 from mqtt.properties import NO_PROPERTIES, forwarded_section
 from schemas.envelope import RETAIN_FLAG, BundleMark, Headers, Meta, ingress_headers
-from schemas.identity import INBOX_MARK, derived_message_id, new_message_id, partition_of
+from schemas.identity import INBOX_MARK, derived_message_id, is_derived, new_message_id, partition_of
 from schemas.origin import WILL_FLAG
 from schemas.reserved_topics import RESERVED_STARTS, is_reserved
 from schemas.session_log import WillRecord
@@ -196,7 +196,7 @@ class Publisher:
         seq, of = None, None
         if packet.qos == 2 and session is not None and session.persistent:
             seq, of = packet.packet_id, session.incarnation
-        epoch = self._epoch if packet.qos != 1 or RETAIN_FLAG in flags else None
+        epoch = self._epoch if packet.qos != 1 or RETAIN_FLAG in flags or is_derived(message_id) else None
         meta = Meta(packet.qos, flags, expires, int(now * 1e6), seq, of, bundle, None, epoch)
         return ingress_headers(message_id, self._client, meta, properties)
 

@@ -4,26 +4,19 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from gateway.shard.hold import Hold
 from gateway.shard.session import Session
 
 
 class ReadySessions:
-    """Of all shards of this process, each with what sends; and what these shards say to one another."""
+    """Of all shards of this process, each with what sends; and what these shards say to one another. While `hold` is
+    on they wait."""
 
-    def __init__(self) -> None:
+    def __init__(self, hold: Hold) -> None:
+        self._hold = hold
         self._ready: dict[Session, Callable[[Session], None]] = {}
         self._posted: deque[tuple[Callable[[Any], None], Any]] = deque()
         self._is_flushing = False
-        self._is_held = False
-
-    def hold(self) -> None:
-        """Nothing is sent until `resume`: this process may have lost shards without knowing it."""
-        self._is_held = True
-
-    def resume(self) -> None:
-        """Sends what has waited."""
-        self._is_held = False
-        self.flush()
 
     def post(self, receive: Callable[[Any], None], message: object) -> bool:
         """`receive` gets the message in the next flush, after those posted before; True if it is the first."""
@@ -36,7 +29,10 @@ class ReadySessions:
 
     def flush(self) -> None:
         """Sends; also what becomes ready meanwhile."""
-        if self._is_flushing or self._is_held:  # the one that runs goes on to the end
+        if self._is_flushing:  # the one that runs goes on to the end
+            return
+        if self._hold.is_on:
+            self._hold.after(self.flush)
             return
         ready, posted, self._is_flushing = self._ready, self._posted, True
         try:

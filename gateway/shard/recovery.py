@@ -220,7 +220,9 @@ class Recovery:
             home, offset = self._home_of(client), record.offset()
             if home is None or offset < known[home.number].get(record.partition(), 0):
                 return
-            home.keyed.recover(record)
+            is_counted = counts(record, home.state)
+            if is_counted:
+                home.keyed.recover(record)
             try:
                 meta = Meta.decode(headers[2][1])
             except (RecordError, IndexError, AttributeError):
@@ -228,7 +230,7 @@ class Recovery:
             session = home.sessions.get(client) if meta.seq is not None else None
             if session is None or meta.seq is None or not _is_of(meta, session):
                 return
-            if not counts(record, home.state):
+            if not is_counted:
                 return
             session.inbound.found(meta.seq, offset)
 

@@ -138,16 +138,14 @@ class ShardHome:
             self.feeds,
             spawn,
         )
-        self.checkpoint = self._checkpointer.run
-        self.shares.connect(self.deliverer, self.writer, spool, self._checkpointer.cover)
-        self._subscriber = Subscriber(
-            node, self.state, routes, self.deliverer, self.writer, self.shares.requests, self._checkpointer.cover
-        )
+        self.checkpoint, cover = self._checkpointer.run, self._checkpointer.cover
+        self.shares.connect(self.deliverer, self.writer, spool, cover)
+        requests = self.shares.requests
+        self._subscriber = Subscriber(node, self.state, routes, self.deliverer, self.writer, requests, cover)
         ended = self._wills, self._subscriber, self.deliverer
         self._ends = SessionEnds(node, self.sessions, self.timers, *ended, self.writer, self.promises, presence)
-        self.waiting = WaitingBundles(
-            *(self.sessions, spool, self.deliverer, self.writer, self._operations, self._checkpointer.cover, node.clock)
-        )
+        work = self.deliverer, self.writer, self._operations, cover
+        self.waiting = WaitingBundles(self.sessions, spool, *work, node.clock)
         self._mender = RetainedMender(node, number)
         self._entitlement = Entitlement(self.sessions, self._subscriber, node.counts)
         self.end_forbidden = self._entitlement.end_forbidden
@@ -169,6 +167,7 @@ class ShardHome:
     def begin(self) -> None:
         """After a recovery, before records come: what is due of what was found."""
         self.promises.serve()
+        self._node.reporter.guard(self.number, self.promises)
         for spool_key in self.orphans:
             self._spawn(self.deliverer.backlog.end_rows(spool_key))
         for key in self.ended_groups:

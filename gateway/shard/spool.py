@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from gateway.errors import SpoolError
+from gateway.errors import SpoolDamaged, SpoolError
 from gateway.shard.messages import Message
 from gateway.shard.spool_batch import SpoolBatch
 from gateway.shard.spool_records import Marker, Record
@@ -35,6 +35,9 @@ REMEDY = (
     "repair its directory or disk, or move the file away together with its -wal and -shm files, then start again "
     "(docs/operators.md, 'A broken spool', says what that means)"
 )
+
+_CODES_OF_DAMAGE = frozenset({sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+"""`SQLITE_ERROR`: a table lacks a column, for example."""
 
 _message_decoder = msgspec.msgpack.Decoder(Message)
 _delivery_decoder = msgspec.msgpack.Decoder(tuple[int, bool, tuple[int, ...], bool])
@@ -76,9 +79,9 @@ class SpoolSize(NamedTuple):
 
 class Spool:
     """A shard's spool in the file `path`, or in memory for ":memory:". A file with another version of the schema is
-    emptied. With `exclusive` no other process can open it: SQLite up to 3.51.2 may corrupt a file in WAL mode that has
-    two connections (its WAL-reset bug), and a second gateway of the same name would deliver everything twice. Not
-    thread-safe, but for `size`: its owner calls it from one thread."""
+    emptied; one that is damaged raises SpoolDamaged. With `exclusive` no other process can open it: SQLite up to
+    3.51.2 may corrupt a file in WAL mode that has two connections (its WAL-reset bug), and a second gateway of the
+    same name would deliver everything twice. Not thread-safe, but for `size`: its owner calls it from one thread."""
 
     def __init__(self, path: str, *, exclusive: bool = False) -> None:
         self._path = path
@@ -99,7 +102,10 @@ class Spool:
             self._tables.prepare()
             self._rows: int = self._db.execute(self._sql["count_rows"]).fetchone()[0]
         except (sqlite3.Error, OSError) as error:
-            raise SpoolError(f"cannot open the spool {path}: {error}; {REMEDY}") from error
+            if hasattr(self, "_db"):
+                self._db.close()
+            kind = SpoolDamaged if _is_damage(error, Path(path)) else SpoolError
+            raise kind(f"cannot open the spool {path}: {error}; {REMEDY}") from error
 
     def wipe(self) -> None:
         """Empties the file, which then reads the changelog from offset 0."""
@@ -257,6 +263,14 @@ class Spool:
 
     def close(self) -> None:
         self._db.close()
+
+
+def _is_damage(error: Exception, path: Path) -> bool:
+    """Whether it is the file's content that is wrong, not its place: the disk, permissions, or another process."""
+    if isinstance(error, OSError):
+        return False
+    code = getattr(error, "sqlite_errorcode", None)  # none: found by this process (`check`, `SpoolTables.prepare`)
+    return path.is_dir() or code is None or code & 0xFF in _CODES_OF_DAMAGE
 
 
 def check(db: sqlite3.Connection) -> None:

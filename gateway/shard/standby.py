@@ -164,6 +164,10 @@ class Standbys:
         followed = self._followed.get(shard)
         return followed is not None and followed.is_warm(self._loop.time())
 
+    def followed(self) -> list[int]:
+        """The shards that are followed, in order."""
+        return sorted(self._followed)
+
     def warm(self) -> list[int]:
         """The shards that are warm, in order."""
         return sorted(shard for shard in self._followed if self.is_warm(shard))

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import signal
 import ssl
 import subprocess
@@ -11,11 +12,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import uvloop
 
 from gateway.cluster.life import Heard, Life, LifeEvent, LinkEnded, LinkHeard, Redial, RedialResult
 from gateway.cluster.timings import LifeTimings
+from gateway.host.member_tls import MemberTls
 from gateway.links.dialled import Wanted
 from gateway.links.frames import PING, PONG, opening
 from gateway.links.links import Links, LinkTls
@@ -24,6 +27,7 @@ from schemas.errors import SettingsError
 from schemas.leases import Claimant
 from schemas.members import GatewayAddress
 from schemas.sections import OFF
+from schemas.settings import process_settings
 
 A, B = Claimant("a", 5), Claimant("b", 7)
 PING_S = 0.05
@@ -310,7 +314,7 @@ def contexts(directory: Path, name: str) -> LinkTls:
         context.load_cert_chain(directory / f"{name}.crt", directory / f"{name}.key")
         context.load_verify_locations(directory / "ca.crt")
         context.verify_mode = ssl.CERT_REQUIRED
-    return LinkTls(server, client)
+    return LinkTls(server, lambda: client)
 
 
 def test_with_tls_only_members_under_their_names_have_links(run: Run, tmp_path: Path) -> None:
@@ -333,5 +337,40 @@ def test_with_tls_only_members_under_their_names_have_links(run: Run, tmp_path: 
                 heard = [event for event in one.events if isinstance(event, LinkHeard)]
                 refused = RedialResult("b", "refused", 7) in one.events
                 assert (heard, refused) == ([], False) or (mine is theirs is b), (mine, theirs)
+
+    run(scenario())
+
+
+def member_tls(directory: Path, name: str) -> MemberTls:
+    cluster = msgspec.structs.replace(
+        process_settings({}).gateway.cluster,
+        members_certificate=f"{directory}/{name}.crt",
+        members_key=f"{directory}/{name}.key",
+        members_ca=f"{directory}/ca.crt",
+    )
+    return MemberTls(msgspec.structs.replace(process_settings({}).gateway, name=name, cluster=cluster))
+
+
+def test_new_connections_use_the_certificates_that_the_files_have_now(run: Run, tmp_path: Path) -> None:
+    """R11: of another authority, even. Connections that are there stay."""
+    present, next_ones = tmp_path / "present", tmp_path / "next"
+    for directory in (present, next_ones):
+        make(directory, ["localhost"], [], 2, lambda _: None, gateways=["a", "b"])
+
+    async def scenario() -> None:
+        a, b = member_tls(present, "a"), member_tls(present, "b")
+        links = [LinkTls(tls.server.context, lambda tls=tls: tls.client) for tls in (a, b)]  # type: ignore[misc]
+        async with observing(me=B, port=0, tls=links[1]) as (_, port), observing(tls=links[0]) as (observer, _):
+            observer.knows(B)
+            observer.links.want(at(port))
+            await observer.hears(LinkHeard(*B))
+            shutil.copytree(next_ones, present, dirs_exist_ok=True)
+            for files in (*a.files, *b.files):
+                await files.refresh(anyway=True)
+            assert observer.links.states() == {"b": "up"}
+            observer.links.want(())
+            observer.events.clear()
+            observer.links.want(at(port))
+            await observer.hears(LinkHeard(*B))
 
     run(scenario())

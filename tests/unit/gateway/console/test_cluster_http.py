@@ -3,7 +3,12 @@
 import re
 from pathlib import Path
 
+import msgspec
+
 from gateway.console.render import PAGES
+from gateway.errors import HomeUnreachable
+from gateway.host.home_calls import HomeRequest
+from gateway.host.homes import HomeElsewhere
 from schemas.identity import shard_of
 from schemas.members import GatewayAddress
 from tests.unit.gateway.console.test_console_http import ask, shown_token, token_file
@@ -59,7 +64,38 @@ def test_gateways_are_shown_with_their_shards_and_consoles(tmp_path: Path) -> No
     run_real(scenario())
 
 
-def test_a_client_whose_home_is_elsewhere_is_linked_and_not_ended_here(tmp_path: Path) -> None:
+class OtherHome:
+    """Gateway 2, as this one asks it about clients; `status` and `body` are what it answers."""
+
+    status = 200
+    body = b""
+    where = HomeElsewhere(OTHER, "127.0.0.1", 1, 1, 1)
+
+    def __init__(self) -> None:
+        self.asked: list[HomeRequest] = []
+
+    @property
+    def calls(self) -> "OtherHome":
+        return self
+
+    def is_here(self, client: str) -> bool:
+        return False
+
+    async def call(self, client: str, request: HomeRequest) -> "OtherHome":
+        self.asked.append(request)
+        if not self.status:
+            raise HomeUnreachable(f"{OTHER} does not answer")
+        return self
+
+    async def read(self, most: int, within_s: float) -> bytes:
+        return self.body
+
+    def close(self) -> None: ...
+
+
+def test_a_client_whose_home_is_elsewhere_is_linked_and_ended_there(tmp_path: Path) -> None:
+    """G14: its home ends the connection; one that does not answer is reported (emqx#13124)."""
+
     async def scenario() -> None:
         async with observed_in_cluster(tmp_path, admin_token_file=token_file(tmp_path)) as (here, leases):
             two_gateways(leases)
@@ -73,8 +109,24 @@ def test_a_client_whose_home_is_elsewhere_is_linked_and_not_ended_here(tmp_path:
             assert page.status == 404
             assert f'<a href="{LINK}/client?client={CLIENT}"><bdi>{OTHER}</bdi></a>' in page.text
             kicked = await ask(here, f"/console/kick?client={CLIENT}", "POST", headers=own, data={"token": token})
-            assert kicked.status == 404
+            assert kicked.status == 503
             assert "another gateway has the client's shard" in kicked.text
+            other = OtherHome()
+            here.hosts.relays = other  # type: ignore[assignment]
+            for status, body, answer, sentence in (
+                (200, {"connection_ended": True, "session_ended": False}, 200, f"{OTHER}, has ended its connection"),
+                (404, {"error": "no session"}, 404, "has a session of that client"),
+                (500, {"error": "broken"}, 503, "broken"),
+                (0, {}, 503, "does not answer"),
+            ):
+                other.status, other.body = status, msgspec.json.encode(body)
+                kicked = await ask(here, f"/console/kick?client={CLIENT}", "POST", headers=own, data={"token": token})
+                assert kicked.status == answer
+                assert sentence in kicked.text
+                request = other.asked.pop()
+                assert (request.method, request.target) == ("DELETE", f"/admin/connection?client={CLIENT}")
+                assert request.headers == shown_token("Bearer"), "as other gateways take it"
+            here.hosts.relays = None
             listed = (await ask(here, f"/console/clients?prefix={CLIENT}&state=offline", headers=own)).text
             assert "This gateway has 1 of 2 shards, and knows only their sessions." in listed
             assert f"{LINK}/clients?prefix={CLIENT}&amp;state=offline" in listed

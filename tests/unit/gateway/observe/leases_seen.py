@@ -6,6 +6,7 @@ from gateway.cluster.lease_table import LeaseTable
 from gateway.console.cluster import ClusterSources
 from gateway.members.table import MemberTable
 from gateway.observe.lease_metrics import LeaseMetrics
+from gateway.observe.standby_metrics import StandbyMetrics
 from schemas.leases import Claim, Claimant, LeaseKey, LeaseValue, Release, Standbys
 from tests.unit.gateway.members.heartbeat_records import heartbeat
 
@@ -25,6 +26,7 @@ class LeasesSeen:
         self.metrics = LeaseMetrics(
             gateway, 1, lambda: self.sources.leases, members, self.changes, lambda: self.relays, now
         )
+        self.standby_metrics = StandbyMetrics(lambda: self.sources.standby_figures())
         self.begin()
 
     def begin(self) -> None:

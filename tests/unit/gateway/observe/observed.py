@@ -71,7 +71,7 @@ class Observed:
         others: tuple[Collector, ...] = (members, FeedMetrics(self.feeds, harness.loop_time))
         self.leases = self._leases() if in_cluster else None
         if self.leases is not None:
-            others += (self.leases.metrics,)
+            others += (self.leases.metrics, self.leases.standby_metrics)
         sources = Sources(
             harness.node, harness.home, self.hosts, lambda: harness.bus.in_flight, self.kafka, "1.2.3", others
         )

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from gateway.cluster.lease_table import LeaseTable
+from gateway.observe.standby_metrics import Followed, StandbyFigures
 from tests.unit.gateway.observe.observed import Observed, observed, observed_in_cluster, run_real
 
 ME = "gateway-1"
@@ -116,5 +117,26 @@ def test_own_shards_without_a_standby_that_is_up_are_counted(tmp_path: Path) -> 
             assert await alone() == 1
             seen.relays = 3
             assert (await here.samples())["waystation_relays", ()] == 3
+
+    run_real(scenario())
+
+
+def test_links_by_state_and_how_warm_shards_are_kept(tmp_path: Path) -> None:
+    """Q6, Q7: what is not known yet has no value."""
+
+    async def scenario() -> None:
+        async with observed_in_cluster(tmp_path) as (here, seen):
+            found = await here.samples()
+            assert [found["waystation_links", (state,)] for state in ("up", "dialling", "down")] == [0, 0, 0]
+            links = {"b": "up", "c": "up", "d": "down"}
+            followed = {3: Followed(7, True), 1: Followed(2_000, False), 2: Followed(None, False)}
+            seen.sources.standby_figures = lambda: StandbyFigures(links, 4, followed)
+            found = await here.samples()
+            assert [found["waystation_links", (state,)] for state in ("up", "dialling", "down")] == [2, 0, 1]
+            assert found["waystation_link_redials_total", ()] == 4
+            behind = {labels: value for (name, labels), value in found.items() if name.endswith("_behind_records")}
+            assert behind == {("1",): 2_000, ("3",): 7}
+            warm = {labels: value for (name, labels), value in found.items() if name.endswith("standby_warm")}
+            assert warm == {("1",): 0, ("2",): 0, ("3",): 1}
 
     run_real(scenario())
