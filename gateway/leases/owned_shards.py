@@ -13,6 +13,7 @@ from gateway.shard.home import Home
 from gateway.shard.node import Node
 from gateway.shard.shard_spool import SpoolThread
 from gateway.shard.standby import Standbys
+from gateway.shard.start_steps import Steps
 
 log = structlog.get_logger(__name__)
 
@@ -36,7 +37,8 @@ class OwnedShards:
 
     async def start_shards(self, owned: Mapping[int, int], is_owned: Callable[[int, int], bool]) -> list[int]:
         """See :class:`gateway.leases.control.ShardHomes`."""
-        began = self._node.clock()
+        now = asyncio.get_running_loop().time
+        began, steps = now(), Steps(now)
         released = await asyncio.gather(*(self.standbys.release(shard) for shard in owned))
         warm = {shard: values for shard, values in zip(owned, released, strict=True) if values is not None}
         files: dict[int, SpoolThread] = {}
@@ -48,10 +50,10 @@ class OwnedShards:
             for file in files.values():
                 file.close()
             raise
-        started = await self._home.start_shards(files, owned, is_owned, warm)
-        took_ms = int((self._node.clock() - began) * 1000)
-        epochs = {shard: owned[shard] for shard in started}
-        log.info("shards started", epochs=epochs, warm=sorted(warm), took_ms=took_ms)
+        steps.lap("open")
+        started = await self._home.start_shards(files, owned, is_owned, warm, steps)
+        epochs, took_ms = {shard: owned[shard] for shard in started}, round(1000 * (now() - began))
+        log.info("shards started", epochs=epochs, warm=sorted(warm), took_ms=took_ms, steps_ms=steps.took_ms)
         return started
 
     async def hand_over(self, number: int) -> None:
