@@ -112,8 +112,8 @@ class Returning:
             self._wire.transport.abort()
 
     def write(self, data: bytes) -> None:
-        """Nothing, while it is not connected."""
-        if self._wire is not None:
+        """Nothing, while it is not connected. A transport that is closing would raise."""
+        if self._wire is not None and not self._wire.transport.is_closing():
             self._wire.transport.write(data)
 
     def began(self) -> None:

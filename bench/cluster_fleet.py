@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from itertools import count, cycle
@@ -15,19 +16,21 @@ WINDOW_S: Final = 3.0
 MOVE_WINDOW_S: Final = 0.5
 QUIET_S: Final = 1.5
 """So long nothing changes at `leases` before something is measured."""
-BALANCE_S: Final = 12.0
+BALANCE_S: Final = 30.0
 LOOK_S: Final = 0.1
 COME_S: Final = 20.0
 
 
 def settle(site: Site) -> None:
-    """Returns once all shards are served, each gateway has some, and nothing changes any more at `leases`; or after
-    BALANCE_S, if shards stay where they are."""
+    """Returns once all shards are served, each gateway has its share, and nothing changes any more at `leases`; or
+    after twice BALANCE_S. Gateways move one shard after the other, with seconds in between: while shares differ, the
+    next move is to come."""
     site.all_served()
     ends = time.monotonic() + BALANCE_S
     while time.monotonic() < ends:
-        owners = set(site.watch.owners())
-        if all(gateway.gateway_name in owners for gateway in site.up):
+        owners = Counter(site.watch.owners())
+        shares = [owners[gateway.gateway_name] for gateway in site.up]
+        if max(shares) - min(shares) <= 1:
             break
         time.sleep(LOOK_S)
     ends = time.monotonic() + BALANCE_S

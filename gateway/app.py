@@ -63,6 +63,9 @@ from schemas.version import installed_version
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _RELOAD_SIGNALS = (signal.SIGHUP,)
 
+_KEPT_READERS = 4
+"""Topics that a takeover reads at the same time."""
+
 _GC_THRESHOLDS = (20_000, 20, 50)
 """Messages leave no reference cycles; with Python's default thresholds, looking for some takes a tenth of the time."""
 
@@ -95,7 +98,7 @@ async def run(settings: Settings, part: str) -> None:
     quic = open_quic_tls(gateway)
     member_tls = open_member_tls(gateway)
     enrolment = Enrolment(gateway.enrolment, time.time) if gateway.enrolment.enabled else None
-    bus = KafkaBus(settings.kafka, loop, fatal)
+    bus = KafkaBus(settings.kafka, loop, fatal, _KEPT_READERS if gateway.cluster.enabled else 0)
     executor, spools = ThreadPoolExecutor(1, "spool"), Path(settings.data) / "spool" / gateway.name
     all_shards = () if gateway.cluster.enabled else range(settings.kafka.shards)
     files = {shard: open_spool(spools, shard, executor) for shard in all_shards}

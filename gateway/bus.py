@@ -19,21 +19,21 @@ from confluent_kafka import (
     Consumer,
     KafkaError,
     KafkaException,
-    Producer,
     TopicPartition,
 )
 
 from gateway.end_offsets import EndOffsets
 from gateway.errors import BusError
+from gateway.kafka_producer import make_producer
 from gateway.kafka_stats import STATISTICS_MS, KafkaStats
 from gateway.known_topics import KnownTopics
 from gateway.partition_reader import KafkaPartitionReader, OnRead, PartitionReader
 from gateway.record import Record
 from gateway.topic_follower import Following, TopicFollower
-from gateway.topic_reader import read_to_end
+from gateway.topic_reader import TopicReaders
 from schemas.envelope import Headers
 from schemas.settings import KafkaSettings
-from schemas.topics import LARGEST_RECORD, NO_GROUP
+from schemas.topics import NO_GROUP
 
 OnDone = Callable[[KafkaError | None, Record], None]
 OnRecords = Callable[[list[Record]], asyncio.Future[None] | None]
@@ -102,9 +102,16 @@ class Bus(Protocol):
 
 
 class KafkaBus:
-    """The bus over confluent-kafka. `in_flight` counts records sent to the broker and not yet acknowledged."""
+    """The bus over confluent-kafka. `in_flight` counts records sent to the broker and not yet acknowledged. At most
+    `kept_readers` consumers stay connected for the next `read`."""
 
-    def __init__(self, settings: KafkaSettings, loop: asyncio.AbstractEventLoop, on_fatal: Callable[[Exception], None]):
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        loop: asyncio.AbstractEventLoop,
+        on_fatal: Callable[[Exception], None],
+        kept_readers: int = 0,
+    ) -> None:
         self._loop = loop
         self._on_fatal = on_fatal
         self.stats = KafkaStats()
@@ -113,24 +120,7 @@ class KafkaBus:
             "error_cb": self._on_error,
             "logger": logging.getLogger("librdkafka"),
         } | settings.client
-        self._producer = Producer(
-            self._common
-            | {
-                "acks": "all",
-                "enable.idempotence": True,
-                "linger.ms": 0,
-                # Records that arrive during a request are collected for the next: fewer, fuller requests cost less than
-                # half. Without a request in flight, nothing waits.
-                "max.in.flight.requests.per.connection": 1,
-                "message.timeout.ms": 0,
-                "message.max.bytes": LARGEST_RECORD,
-                "queue.buffering.max.messages": 1_000_000,
-                "queue.buffering.max.kbytes": 1_048_576,
-                "compression.type": "none",
-                "statistics.interval.ms": STATISTICS_MS,
-                "stats_cb": self.stats.take_producer,
-            }
-        )
+        self._producer = make_producer(self._common, self.stats)
         self._commands: queue.SimpleQueue[Callable[[Consumer], None] | None] = queue.SimpleQueue()
         self._ahead = threading.Semaphore(_BATCHES_AHEAD)
         self._applying: set[asyncio.Future[None]] = set()
@@ -139,6 +129,7 @@ class KafkaBus:
         self._thread: threading.Thread | None = None
         self._followers: list[TopicFollower | KafkaPartitionReader] = []
         self._ends = EndOffsets(self._common, loop)
+        self._readers = TopicReaders(self._common, kept_readers)
         self._timer: asyncio.TimerHandle | None = None
         self._closing = False
         self._idle = True
@@ -155,10 +146,14 @@ class KafkaBus:
         self._closing = True
         self._commands.put(None)
         self._ahead.release()
-        ends = [self._ends.close(), *(follower.stop(timeout_s) for follower in self._followers)]
+        ends = [
+            self._ends.close(),
+            asyncio.to_thread(self._readers.close),
+            *(follower.stop(timeout_s) for follower in self._followers),
+        ]
         if self._thread is not None:
             ends.append(asyncio.to_thread(self._thread.join, timeout_s))
-        await asyncio.gather(*ends)
+        await asyncio.gather(*ends, asyncio.to_thread(self._readers.close))
         if self._timer is not None:
             self._timer.cancel()
         return await asyncio.to_thread(self._producer.flush, timeout_s)
@@ -289,7 +284,7 @@ class KafkaBus:
         return await self._ends.of(topic, partitions)
 
     async def read(self, topic: str, start: dict[int, int], on_record: Callable[[Record], None]) -> dict[int, int]:
-        return await asyncio.to_thread(read_to_end, self._common, topic, start, on_record)
+        return await asyncio.to_thread(self._readers.read, topic, start, on_record)
 
     def follow(self, positions: dict[tuple[str, int], int], on_records: Callable[[list[Record]], None]) -> Following:
         follower = TopicFollower(self._common, self._loop, on_records, self._on_fatal)

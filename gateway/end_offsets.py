@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException
 
 from gateway.errors import BusError
+from gateway.topic_reader import end_offsets
 from schemas.topics import NO_GROUP
 
 _ANSWER_S = 10.0
@@ -64,5 +65,4 @@ class EndOffsets:
     def _get(self, topic: str, partitions: int) -> dict[int, int]:
         if self._consumer is None:
             self._consumer = Consumer(dict(self._settings) | {"group.id": NO_GROUP, "enable.auto.commit": False})
-        ask = self._consumer.get_watermark_offsets
-        return {p: ask(TopicPartition(topic, p), timeout=_ANSWER_S, cached=False)[1] for p in range(partitions)}
+        return end_offsets(self._consumer, topic, range(partitions), _ANSWER_S)

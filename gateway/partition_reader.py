@@ -9,19 +9,21 @@ import asyncio
 import queue
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple, Protocol, cast
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from gateway.errors import BusError
 from gateway.record import Record
+from gateway.topic_reader import end_offsets
 from schemas.topics import NO_GROUP
 
 _EVERY_S = 0.1
 _MOST = 2_000
 _AHEAD = 2
+_ANSWER_S = 2.0
 _FETCHED_KB = 16 << 10
-_ASK_S = 1.0
 
 
 class Read(NamedTuple):
@@ -74,7 +76,7 @@ class KafkaPartitionReader:
         self._ahead = threading.Semaphore(_AHEAD)
         self._tokens: dict[tuple[str, int], int] = {}  # the thread's, like `_ends`
         self._ends: dict[tuple[str, int], int] = {}
-        self._unsure: dict[tuple[str, int], tuple[int, int]] = {}
+        self._begun: dict[tuple[str, int], tuple[int | None, int]] = {}
         self._stopping = False
         self._thread = threading.Thread(target=self._consume, name="kafka-reader", daemon=True)
         self._thread.start()
@@ -86,11 +88,12 @@ class KafkaPartitionReader:
             again = [one for one in assigned if (one.topic, one.partition) in self._tokens]
             if again:
                 consumer.incremental_unassign(again)
-            consumer.incremental_assign(assigned)
-            for one, offset in positions.items():
+            ends = self._ask(consumer, positions)
+            for one in positions:
+                self._begun[one] = _remembered_end(consumer, one), ends.get(one, -1)
                 self._tokens[one] = token
                 self._ends.pop(one, None)
-                self._unsure[one] = offset, -1
+            consumer.incremental_assign(assigned)
 
         self._commands.put(run)
 
@@ -138,6 +141,30 @@ class KafkaPartitionReader:
         finally:
             consumer.close()
 
+    @staticmethod
+    def _ask(consumer: Consumer, positions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        """Where partitions end; nothing if Kafka does not answer. The consumer knows the topics then, and fetches at
+        once (:mod:`gateway.known_topics`)."""
+        by_topic: dict[str, list[int]] = {}
+        for topic, partition in positions:
+            by_topic.setdefault(topic, []).append(partition)
+        found: dict[tuple[str, int], int] = {}
+        with suppress(KafkaException):
+            for topic, partitions in by_topic.items():
+                found |= {(topic, p): end for p, end in end_offsets(consumer, topic, partitions, _ANSWER_S).items()}
+        return found
+
+    def _end(self, consumer: Consumer, partition: tuple[str, int]) -> int:
+        """Where a partition ends by what was fetched last. Until something is fetched, the consumer remembers what it
+        was in an earlier assignment, and then what was asked for counts. Below 0 if that is not known."""
+        end, (before, asked) = _remembered_end(consumer, partition), self._begun[partition]
+        if end is not None and end != before:
+            return end
+        if asked < 0:
+            asked = self._ask(consumer, [partition]).get(partition, -1)
+            self._begun[partition] = before, asked
+        return asked
+
     def _found(self, consumer: Consumer, messages: Iterable[Any]) -> dict[tuple[str, int], Read]:
         records: dict[tuple[str, int], list[Record]] = {}
         for message in messages:
@@ -146,34 +173,13 @@ class KafkaPartitionReader:
         found: dict[tuple[str, int], Read] = {}
         for partition, token in self._tokens.items():
             of_partition = records.get(partition, [])
-            _, end = consumer.get_watermark_offsets(TopicPartition(*partition), cached=True)
-            if end >= 0 and partition in self._unsure:
-                end = self._sure_end(consumer, partition, end)
+            end = self._end(consumer, partition)
             if of_partition:
                 end = max(end, of_partition[-1].offset() + 1)
             if of_partition or (end >= 0 and end != self._ends.get(partition)):
                 found[partition] = Read(token, of_partition, end)
                 self._ends[partition] = end
         return found
-
-    def _sure_end(self, consumer: Consumer, partition: tuple[str, int], cached: int) -> int:
-        """The end of a partition that was assigned a while ago; -1 if it is not known. The consumer still has the end
-        from an earlier assignment until it has fetched anew. One before the present position may be such a one, or the
-        topic is another one by now: only the broker knows."""
-        position, asked = self._unsure[partition]
-        if cached >= position:
-            del self._unsure[partition]
-            return cached
-        if asked < 0:
-            try:
-                found = consumer.get_watermark_offsets(TopicPartition(*partition), timeout=_ASK_S)
-            except KafkaException:
-                found = None
-            if found is None:  # it does not answer
-                return -1
-            asked = found[1]
-            self._unsure[partition] = position, asked
-        return asked
 
     def _hand_over(self, found: dict[tuple[str, int], Read]) -> None:
         applied: asyncio.Future[Any] | None = None
@@ -186,3 +192,10 @@ class KafkaPartitionReader:
             self._ahead.release()
         else:
             applied.add_done_callback(lambda _: self._ahead.release())
+
+
+def _remembered_end(consumer: Consumer, partition: tuple[str, int]) -> int | None:
+    """What the consumer takes for the partition's end, None if it has never met the partition."""
+    with suppress(KafkaException):
+        return int(consumer.get_watermark_offsets(TopicPartition(*partition), cached=True)[1])
+    return None

@@ -1,7 +1,15 @@
-"""Reads partitions up to their present end, with a consumer of its own that ends then."""
+"""Reads partitions up to their present end.
 
-from collections.abc import Callable, Mapping
-from typing import Any, cast
+A consumer that is made for one read spends most of its time on the connection and on metadata. A gateway that takes
+over shards reads several topics while clients wait. So a few consumers can be kept: they stay connected, know the
+topics, and have no partition assigned until the next read, so they fetch nothing.
+
+Where partitions begin and end is asked for all of them together: one request to each broker.
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
@@ -9,41 +17,111 @@ from gateway.errors import BusError
 from gateway.record import Record
 from schemas.topics import NO_GROUP
 
+_ANSWER_S: Final = 30.0
+_END: Final = -1
+_BEGINNING: Final = -2
+"""Times that stand for an offset in the request ListOffsets."""
 
-def read_to_end(
-    settings: Mapping[str, Any], topic: str, start: Mapping[int, int], on_record: Callable[[Record], None]
-) -> dict[int, int]:
-    """Passes every record from `start` (offset by partition) to the current end; returns the end by partition. Waits in
-    the calling thread. Raises BusError."""
-    consumer = Consumer(
-        dict(settings) | {"group.id": NO_GROUP, "enable.auto.commit": False, "enable.partition.eof": True}
-    )
-    ends: dict[int, int] = {}
-    try:
-        assigned = []
-        for partition, offset in start.items():
-            low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)
-            ends[partition] = high
-            if max(offset, low) < high:
-                assigned.append(TopicPartition(topic, partition, max(offset, low)))
-        consumer.assign(assigned)
-        left = {p.partition for p in assigned}
-        while left:
-            first = consumer.poll(0.5)  # `consume` alone would wait for a full batch
-            for record in [first, *consumer.consume(1000, 0)] if first is not None else ():
-                error = record.error()
-                if error is None:
-                    on_record(cast(Record, record))
-                elif error.code() != KafkaError._PARTITION_EOF:
-                    raise BusError(f"cannot read {topic}: {error.str()}")
-                else:  # compaction may have removed the last offsets
-                    left -= {p for p in left if p == record.partition() and (record.offset() or 0) >= ends[p]}
-            done = {p.partition for p in consumer.position(assigned) if p.offset >= ends[p.partition]}
-            left -= done
-    except KafkaException as error:
-        raise BusError(
-            f"cannot read {topic}: {error.args[0].str()}; check that the broker runs and has the topic"
-        ) from error
-    finally:
+_FETCH_MS: Final = 10
+"""How long a broker waits for records. A consumer that has just read to the end waits so long before it can read
+other partitions."""
+
+
+class TopicReaders:
+    """Makes consumers with the `settings` of the Kafka client. At most `kept` of them are kept between two reads. Any
+    thread may call any method; several reads at the same time have a consumer each."""
+
+    def __init__(self, settings: Mapping[str, Any], kept: int) -> None:
+        self._settings = settings
+        self._kept = kept
+        self._lock = threading.Lock()
+        self._idle: list[Consumer] = []
+
+    def read(self, topic: str, start: Mapping[int, int], on_record: Callable[[Record], None]) -> dict[int, int]:
+        """Passes every record from `start` (offset by partition) to the current end; returns the end by partition.
+        Waits in the calling thread. Raises BusError."""
+        consumer = self._take()
+        try:
+            ends = _read_to_end(consumer, topic, start, on_record)
+            consumer.unassign()
+        except KafkaException as error:
+            consumer.close()
+            raise BusError(
+                f"cannot read {topic}: {error.args[0].str()}; check that the broker runs and has the topic"
+            ) from error
+        except BaseException:
+            consumer.close()
+            raise
+        self._give_back(consumer)
+        return ends
+
+    def close(self) -> None:
+        """Ends the consumers that are kept, and keeps no more."""
+        with self._lock:
+            self._kept, idle, self._idle = 0, self._idle, []
+        for consumer in idle:
+            consumer.close()
+
+    def _take(self) -> Consumer:
+        with self._lock:
+            if self._idle:
+                return self._idle.pop()
+        return Consumer(
+            dict(self._settings)
+            | {
+                "group.id": NO_GROUP,
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "fetch.wait.max.ms": _FETCH_MS,
+                "fetch.error.backoff.ms": 50,
+                "auto.offset.reset": "earliest",
+            }
+        )
+
+    def _give_back(self, consumer: Consumer) -> None:
+        with self._lock:
+            if len(self._idle) < self._kept:
+                self._idle.append(consumer)
+                return
         consumer.close()
+
+
+def end_offsets(consumer: Consumer, topic: str, partitions: Iterable[int], timeout_s: float) -> dict[int, int]:
+    """The offset after the last record, by partition. Raises KafkaException."""
+    return _offsets(consumer, topic, partitions, _END, timeout_s)
+
+
+def _offsets(consumer: Consumer, topic: str, partitions: Iterable[int], time: int, timeout_s: float) -> dict[int, int]:
+    asked = [TopicPartition(topic, partition, time) for partition in partitions]
+    if not asked:
+        return {}
+    found: dict[int, int] = {}
+    for one in consumer.offsets_for_times(asked, timeout=timeout_s):
+        if one.error is not None:
+            raise KafkaException(one.error)
+        found[one.partition] = one.offset
+    return found
+
+
+def _read_to_end(
+    consumer: Consumer, topic: str, start: Mapping[int, int], on_record: Callable[[Record], None]
+) -> dict[int, int]:
+    ends = end_offsets(consumer, topic, start, _ANSWER_S)
+    lows = _offsets(consumer, topic, [p for p, at in start.items() if at < ends[p]], _BEGINNING, _ANSWER_S)
+    assigned = [TopicPartition(topic, p, max(start[p], low)) for p, low in lows.items() if low < ends[p]]
+    if not assigned:
+        return ends
+    consumer.assign(assigned)
+    left = {p.partition for p in assigned}
+    while left:
+        first = consumer.poll(0.5)  # `consume` alone would wait for a full batch
+        for record in [first, *consumer.consume(1000, 0)] if first is not None else ():
+            error, partition, read_to = record.error(), record.partition() or 0, record.offset() or 0
+            if error is None:
+                on_record(cast(Record, record))
+                read_to += 1
+            elif error.code() != KafkaError._PARTITION_EOF:  # which comes if compaction has removed the last offsets
+                raise BusError(f"cannot read {topic}: {error.str()}")
+            if read_to >= ends[partition]:  # not by `position`: a consumer remembers it from an earlier read
+                left.discard(partition)
     return ends

@@ -145,6 +145,8 @@ class LeaseKeeper:
                 yield from self._write_failed(shard, epoch, now)
             case m.Verified():
                 yield from self._verified(now)
+            case m.Due():
+                yield from self._consider_all(now)
             case m.Tick():
                 yield from self._tick(now)
 
@@ -233,6 +235,7 @@ class LeaseKeeper:
         state = self._shards[shard]
         if state.owned == epoch and state.phase == "starting":
             state.phase = "serving"
+            self._rebalanced_at = now  # what has just come does not go back at once
             yield from self._write_standbys(shard, now)
 
     def _write_standbys(self, shard: int, now: float) -> Iterator[m.LeaseEffect]:
@@ -289,6 +292,15 @@ class LeaseKeeper:
 
     # -- time ----------------------------------------------------------------------------------------------------------
 
+    def _consider_all(self, now: float) -> Iterator[m.LeaseEffect]:
+        """Claims what it is this member's turn to claim."""
+        if not self._is_started or self._is_verifying or self._is_draining or not self._life.is_reading(now):
+            return
+        self._look_at_members(now)
+        for shard, state in enumerate(self._shards):
+            if not state.owned:
+                yield from self._consider(shard, now)
+
     def _tick(self, now: float) -> Iterator[m.LeaseEffect]:
         if not self._is_started or self._is_verifying or not self._life.is_reading(now):
             return
@@ -296,8 +308,7 @@ class LeaseKeeper:
         for shard, state in enumerate(self._shards):
             if state.owned:
                 yield from self._keep(shard, now)
-            elif not self._is_draining:
-                yield from self._consider(shard, now)
+        yield from self._consider_all(now)
         if self._is_draining:
             yield from self._drain(now)
         elif now - max(self._members_since, self._rebalanced_at) >= self._timings.settle_s:

@@ -88,6 +88,10 @@ class Verified(NamedTuple):
     """`leases` has been read up to its end as it was after :class:`Verify`."""
 
 
+class Due(NamedTuple):
+    """A member is known to be dead, or a shard is released: what may be claimed now does not wait for the next tick."""
+
+
 class Tick(NamedTuple):
     """Time has passed. To be given several times within the shortest delay."""
 
@@ -105,6 +109,7 @@ LeaseEvent = (
     | Drain
     | WriteFailed
     | Verified
+    | Due
     | Tick
 )
 

@@ -23,7 +23,7 @@ from gateway.bus import Bus
 from gateway.cluster import lease_messages as m
 from gateway.cluster.lease_keeper import LeaseKeeper, Phase
 from gateway.cluster.lease_table import Lease, LeaseTable
-from gateway.cluster.life import Heard, Life, LifeEvent, Passed, Redial
+from gateway.cluster.life import Heard, Life, LifeEvent, Passed, Redial, RedialResult
 from gateway.cluster.timings import LeaseTimings
 from gateway.errors import BusError, ClusterError, GatewayError, Outranked, ShardLost, ShardTooNew, SpoolError
 from gateway.leases.follower import LeasesFollower
@@ -170,6 +170,8 @@ class Control:
         for effect in self._life.step(event, self._loop.time()):
             assert isinstance(effect, Redial)
             self._redial(effect.name)
+        if isinstance(event, RedialResult) and event.result == "refused":  # a member is dead: its shards do not wait
+            self._step(m.Due())
 
     def move(self, shard: int, to: str) -> None:
         """An operator wants a shard of this gateway's at the member `to`; it moves once that one is warm. Raises
@@ -213,6 +215,8 @@ class Control:
             self._changed.set()
             for listener in self.listeners:
                 listener(before, self.table[shard])
+            if self.table[shard].owner is None:  # it is released, perhaps for this gateway
+                self._step(m.Due())
 
     def _tick(self) -> None:
         self._timer = self._loop.call_later(TICK_S, self._tick)

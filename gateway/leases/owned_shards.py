@@ -14,6 +14,7 @@ from gateway.shard.home import Home
 from gateway.shard.node import Node
 from gateway.shard.shard_spool import SpoolThread
 from gateway.shard.standby import Standbys
+from gateway.shard.start_steps import Steps
 
 log = structlog.get_logger(__name__)
 
@@ -38,7 +39,8 @@ class OwnedShards:
 
     async def start_shards(self, owned: Mapping[int, int], is_owned: Callable[[int, int], bool]) -> Started:
         """See :class:`gateway.leases.control.ShardHomes`."""
-        began = self._node.clock()
+        now = asyncio.get_running_loop().time
+        began, steps = now(), Steps(now)
         released = await asyncio.gather(*(self.standbys.release(shard) for shard in owned))
         warm = {shard: values for shard, values in zip(owned, released, strict=True) if values is not None}
         files: dict[int, SpoolThread] = {}
@@ -49,11 +51,11 @@ class OwnedShards:
                 files[shard] = self._followed.pop(shard) if is_followed else await self._open_file(shard)
             except SpoolError as error:
                 failed[shard] = error
+        steps.lap("open")
         epochs = {shard: owned[shard] for shard in files}
-        started = await self._home.start_shards(files, epochs, is_owned, warm) if files else []
-        took_ms = int((self._node.clock() - began) * 1000)
-        epochs = {shard: owned[shard] for shard in started}
-        log.info("shards started", epochs=epochs, warm=sorted(warm), took_ms=took_ms)
+        started = await self._home.start_shards(files, epochs, is_owned, warm, steps) if files else []
+        epochs, took_ms = {shard: owned[shard] for shard in started}, round(1000 * (now() - began))
+        log.info("shards started", epochs=epochs, warm=sorted(warm), took_ms=took_ms, steps_ms=steps.took_ms)
         return Started(started, failed)
 
     async def hand_over(self, number: int, to: str) -> None:

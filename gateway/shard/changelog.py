@@ -173,30 +173,33 @@ class CaughtUp(NamedTuple):
 async def catch_up(
     bus: Bus,
     topic: str,
-    shards: int,
     files: Mapping[int, Spool],
     now_ms: int,
     reader_of: Callable[[int], FencedPartition] = FencedPartition,
 ) -> CaughtUp:
-    """Brings the files of some of the `shards` up to the changelog's end, before anybody else uses them; `reader_of` a
-    shard says what counts there. Raises BusError, SpoolError, ShardTooNew."""
-    ends = await bus.end_offsets(topic, shards)
+    """Brings the files of shards up to the changelog's end, before anybody else uses them; `reader_of` a shard says
+    what counts there. Raises BusError, SpoolError, ShardTooNew."""
     malformed: list[tuple[BusRecord, str]] = []
     read = 0
-    appliers = {
-        shard: ChangelogApplier(
-            shard, file, lambda record, reason: malformed.append((record, reason)), reader_of(shard)
-        )
-        for shard, file in files.items()
-    }
-    start = {shard: applier.begin(ends[shard], now_ms) for shard, applier in appliers.items()}
+
+    def applier_of(shard: int) -> ChangelogApplier:
+        def left_out(record: BusRecord, reason: str) -> None:
+            malformed.append((record, reason))
+
+        return ChangelogApplier(shard, files[shard], left_out, reader_of(shard))
 
     def take(record: BusRecord) -> None:
         nonlocal read
         read += 1
         appliers[record.partition()].take(record)
 
+    appliers = {shard: applier_of(shard) for shard in files}
+    start = {shard: applier.begin(None, now_ms) for shard, applier in appliers.items()}
     ends = await bus.read(topic, start, take)
+    ahead = [shard for shard, offset in start.items() if ends[shard] < offset]
+    if ahead:  # those have more than there is: the changelog is another one
+        appliers |= {shard: applier_of(shard) for shard in ahead}
+        ends |= await bus.read(topic, {shard: appliers[shard].begin(ends[shard], now_ms) for shard in ahead}, take)
     for applier in appliers.values():
         applier.flush()
     leftovers = {shard: file.catch_up_end() for shard, file in files.items()}

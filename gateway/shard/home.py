@@ -24,7 +24,7 @@ from gateway.shard.presence import PresenceReporter
 from gateway.shard.publishes import InboundPosition
 from gateway.shard.publishing import Publisher
 from gateway.shard.record_batches import RecordBatches
-from gateway.shard.recovery import Recovery
+from gateway.shard.recovery import Recovery, known_routes
 from gateway.shard.rules import ClientRules
 from gateway.shard.session import Session
 from gateway.shard.session_values import SessionValues
@@ -33,6 +33,7 @@ from gateway.shard.shard_home import Attached, ShardHome
 from gateway.shard.shard_spool import ShardSpool, SpoolThread
 from gateway.shard.share_messages import Sender, ShareMessage, encode
 from gateway.shard.spool import SpoolSize
+from gateway.shard.start_steps import Steps, together
 from mqtt.codes import ReasonCode
 from schemas.identity import shard_of
 from schemas.leases import Claimant
@@ -60,6 +61,7 @@ class Home:
         self._tasks: set[asyncio.Task[None]] = set()
         self._next_ends = 0.0
         self._earlier = earlier
+        self._routes = known_routes(node) if node.settings.gateway.cluster.enabled else None
         self._ingress = IngressReader(node.bus, node.topics.ingress, node.settings.kafka.ingress_partitions)
         self._visiting = InboundPosition(node.publishes)
         self._presence = PresenceReporter(node)
@@ -108,20 +110,22 @@ class Home:
         epochs: Mapping[int, int],
         is_owned: Callable[[int, int], bool],
         warm: Mapping[int, SessionValues] | None = None,
+        steps: Steps | None = None,
     ) -> list[int]:
         """Takes up shards that no other home has any more, while others run; `files` are their spools, `epochs` those
-        in which they are this gateway's, `warm` is what a standby has released. Returns the shards that serve: those of
-        which that is still so, by `is_owned`, once their state is read. Files of others are closed. Raises BusError,
-        Outranked, ShardLost."""
+        in which they are this gateway's, `warm` is what a standby has released; `steps` gets how long each step took.
+        Returns the shards that serve: those of which that is still so, by `is_owned`, once their state is read. Files
+        of others are closed. Raises BusError, Outranked, ShardLost."""
+        steps = steps or Steps(asyncio.get_running_loop().time)
         homes = {number: self._home(number, file, epochs[number]) for number, file in files.items()}
         started: dict[int, ShardHome] = {}
         claimant = Claimant(self._node.settings.gateway.name, self._node.numbers.boot)
         try:
             fenced = {number: epoch for number, epoch in epochs.items() if epoch}
             await write_fences(self._node.bus, self._node.topics, fenced, claimant)
-            if fenced:
-                await write_ingress_fences(self._node, fenced)
-            start = await Recovery(self._node, homes, warm=warm).shards()
+            steps.lap("fences")
+            recovery = Recovery(self._node, homes, warm=warm, routes=self._routes, steps=steps)
+            start = await recovery.shards(write_ingress_fences(self._node, fenced))
             started = {n: home for n, home in homes.items() if is_owned(n, epochs[n])}
             self.shards |= started  # from now on `abandon` finds them
         finally:
@@ -136,6 +140,7 @@ class Home:
                 if self.shards.get(number) is home:
                     await self.abandon(number)
             raise
+        steps.lap("serve")
         return [n for n, home in begun.items() if self.shards.get(n) is home]
 
     async def _give_back(self, home: ShardHome) -> None:
@@ -154,10 +159,9 @@ class Home:
         for home in homes:
             home.begin()
         await self._node.bus.assign(start)
-        for home in homes:
-            await home.relinquish_finished()
-            if self.moved_clients is not None:
-                await self.moved_clients.go_on(home)
+        await together(*(home.relinquish_finished() for home in homes))
+        if self.moved_clients is not None:
+            await together(*(self.moved_clients.go_on(home) for home in homes))
         self._node.ready.flush()
 
     async def hand_over(self, number: int, to: str = "") -> None:
@@ -348,6 +352,8 @@ class Home:
         ends = await self._ingress.end_offsets()
         for home in self.shards.values():
             home.inbound.nothing_before(ends)
+        if self._routes is not None:  # so that a takeover has little to read
+            await self._routes.read_on()
 
     async def _pause(self, seconds: float) -> bool:
         """False if the home stops meanwhile."""

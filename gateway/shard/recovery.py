@@ -4,18 +4,21 @@ the logs behind the positions. The time it takes is bounded by sessions and by w
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Awaitable, Coroutine, Mapping
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import structlog
 
 from gateway.errors import SpoolError
 from gateway.record import Record
-from gateway.shard.changelog import catch_up
+from gateway.shard.changelog import CaughtUp, catch_up
 from gateway.shard.checkpoint import ASSIGNMENTS, BOOT, CATCH_UP, FEEDS, INBOUND, SHARD, CatchUpPosition
 from gateway.shard.earlier_spool import read_earlier, retire
 from gateway.shard.ingress_fences import FENCES_KEY, counts, note_fences, use_fences
+from gateway.shard.known_routes import KnownRoutes
 from gateway.shard.node import Node
 from gateway.shard.publishing import will_id
 from gateway.shard.quarantine import quarantine
@@ -23,10 +26,11 @@ from gateway.shard.session import Session, client_of
 from gateway.shard.session_recovery import SessionRecovery
 from gateway.shard.session_values import SessionValues
 from gateway.shard.shard_home import ShardHome
+from gateway.shard.shard_spool import Taken
+from gateway.shard.spool import SpoolContents
+from gateway.shard.start_steps import Steps, together
 from schemas.envelope import Meta
 from schemas.errors import RecordError
-from schemas.events import RouteEvent
-from schemas.events import decode as decode_event
 from schemas.identity import shard_of
 
 log = structlog.get_logger(__name__)
@@ -39,7 +43,7 @@ class Recovery:
     `read` counts what that took: records by topic (of `egress` those that are to be read again), `spool` rows. That
     depends on sessions and on what is unacknowledged; of compacted topics on how far the broker has compacted them.
     `earlier` is the spool of versions that had one file for all shards. `warm` are session records that a standby has
-    read: the topic is read on behind them.
+    read: the topic is read on behind them; so is `routes`. `steps` gets how long each step took.
     """
 
     def __init__(
@@ -48,8 +52,12 @@ class Recovery:
         homes: Mapping[int, ShardHome],
         earlier: Path | None = None,
         warm: Mapping[int, SessionValues] | None = None,
+        routes: KnownRoutes | None = None,
+        steps: Steps | None = None,
     ) -> None:
         self._earlier = earlier
+        self._routes = routes or known_routes(node)
+        self._steps = steps or Steps(asyncio.get_running_loop().time)
         self._warm = warm or {}
         self._node = node
         self._homes = homes
@@ -65,52 +73,74 @@ class Recovery:
         node.retained.begin(ends[0])
         return {(node.topics.retained, 0): ends[0]} | await self._read_message_presence()
 
-    async def shards(self) -> dict[tuple[str, int], int]:
-        """Restores the shards; returns the positions from which to consume what is always consumed."""
+    async def shards(self, fenced: Awaitable[None] | None = None) -> dict[tuple[str, int], int]:
+        """Restores the shards; returns the positions from which to consume what is always consumed. `fenced` ends once
+        the shards' fences on `ingress` are stored: nothing is read there before."""
         node, homes = self._node, self._homes
         sessions = SessionRecovery(node, homes, self.read, self._warm)
-        await self._start_spools(sessions)
-        await self._boot()
-        ends = await node.bus.end_offsets(node.topics.egress, node.settings.kafka.shards)
-        start: dict[tuple[str, int], int] = {}
-        for number, home in homes.items():
-            raw = self._positions[number].get(SHARD)
-            finished = await home.spool.finished_clients()
-            start[node.topics.egress, number] = home.state.restore(raw, *finished) if raw else 0
-            home.state.reread_to = ends[number]
-            self.read["egress"] += max(0, ends[number] - start[node.topics.egress, number])
-        await node.bus.read(node.topics.routes, {0: 0}, self._fold_route)
-        sessions.apply()
-        for home in homes.values():
-            if home.arrivals is not None:  # before anything comes for their sessions
-                await home.arrivals()
-            await self._read_backlogs(home)
-            home.keyed.load(await home.spool.keyed())
-            home.state.bundles.restore(await home.spool.bundles())
-            now_ms = asyncio.get_running_loop().time() * 1000
-            home.state.feeds.restore(await home.spool.sources(), self._positions[home.number].get(FEEDS), now_ms)
-        ends = await self._read_inbound()
+        found, _, routes, ends, _ = await together(
+            self._catch_up(sessions),
+            sessions.read(),
+            self._routes.read_on(),
+            node.bus.end_offsets(node.topics.egress, node.settings.kafka.shards),
+            _over(fenced),
+        )
+        self.read["routes"] += routes
+        self._steps.lap("read")
+        await together(*(self._start_spool(home, sessions, found) for home in homes.values()))
+        await self._take_up_earlier()
+        self._steps.lap("begin")
+        contents = await self._contents()
+        start: dict[tuple[str, int], int]
+        *_, (start, inbound_ends) = await together(*self._reserve_numbers(), self._rebuild(sessions, contents, ends))
+        self._steps.lap("rebuild")
         for number, home in homes.items():
             home.unsettled.update(s for s in home.sessions.values() if s.is_unsettled)
-            await self._resume_catch_up(home, self._positions[number].get(CATCH_UP), ends)
+            await self._resume_catch_up(home, self._positions[number].get(CATCH_UP), inbound_ends)
         return start
 
-    async def _start_spools(self, sessions: SessionRecovery) -> None:
-        """Brings the files up to the changelog's end, and reads the session log: what both say of fences must be known
-        before the first commit. The file of an earlier version, which had all shards, is taken up once: if no shard has
-        a changelog yet."""
-        node = self._node
-        files = {number: home.spool.file for number, home in self._homes.items()}
-        shards, now_ms = node.settings.kafka.shards, int(node.clock() * 1000)
-        found = await catch_up(node.bus, node.topics.spool, shards, files, now_ms, sessions.reader_of)
+    async def _rebuild(
+        self, sessions: SessionRecovery, contents: Mapping[int, SpoolContents], egress_ends: Mapping[int, int]
+    ) -> tuple[dict[tuple[str, int], int], dict[int, int]]:
+        """From what was read, and from `ingress`; returns the positions on `egress`, and the ends of `ingress`."""
+        node, homes = self._node, self._homes
+        start: dict[tuple[str, int], int] = {}
+        for number, home in homes.items():
+            raw, known = self._positions[number].get(SHARD), contents[number]
+            at = home.state.restore(raw, known.finished_clients, known.finished_parts) if raw else 0
+            start[node.topics.egress, number], home.state.reread_to = at, egress_ends[number]
+            self.read["egress"] += max(0, egress_ends[number] - at)
+            home.routes.recover(self._routes.of(number))
+        sessions.apply()
+        now_ms = asyncio.get_running_loop().time() * 1000
+        for number, home in homes.items():
+            known = contents[number]
+            if home.arrivals is not None:  # before anything comes for their sessions
+                await home.arrivals()
+            self._restore_backlogs(home, known)
+            home.keyed.load(known.keyed)
+            home.state.bundles.restore(known.bundles)
+            home.state.feeds.restore(known.sources, self._positions[number].get(FEEDS), now_ms)
+        return start, await self._read_inbound()
+
+    async def _catch_up(self, sessions: SessionRecovery) -> CaughtUp:
+        """Brings the files up to the changelog's end."""
+        node, files = self._node, {number: home.spool.file for number, home in self._homes.items()}
+        found = await catch_up(node.bus, node.topics.spool, files, int(node.clock() * 1000), sessions.reader_of)
         self.read["changelog"] = found.read
         for record, reason in found.malformed:
             quarantine(node, record, reason)
-        await sessions.read()
-        for number, home in self._homes.items():
-            await sessions.begin(home, found.fenced[number], found.ends[number])
-            self._positions[number] = await home.spool.start(found.leftovers[number])
-        earlier = read_earlier(self._earlier, shards) if self._earlier is not None else None
+        return found
+
+    async def _start_spool(self, home: ShardHome, sessions: SessionRecovery, found: CaughtUp) -> None:
+        """The home may commit: what its session log and its spool say of fences is known."""
+        number = home.number
+        await sessions.begin(home, found.fenced[number], found.ends[number])
+        self._positions[number] = await home.spool.start(found.leftovers[number])
+
+    async def _take_up_earlier(self) -> None:
+        """The file of an earlier version, which had all shards, is taken up once: if no shard has a changelog yet."""
+        earlier = read_earlier(self._earlier, self._node.settings.kafka.shards) if self._earlier is not None else None
         if self._earlier is None or earlier is None:
             return
         for one in earlier:
@@ -119,29 +149,39 @@ class Recovery:
         retire(self._earlier)
         log.info("the spool of an earlier version is taken up", file=str(self._earlier))
 
-    async def _boot(self) -> None:
-        """Gives this process its number, and has it in the spools before anybody hears it. A spool that cannot be
-        written does not stop the start: a checkpoint has the number too, once it can."""
+    async def _contents(self) -> dict[int, SpoolContents]:
+        found = await together(*(home.spool.contents() for home in self._homes.values()))
+        return dict(zip(self._homes, found, strict=True))
+
+    def _reserve_numbers(self) -> list[Coroutine[Any, Any, None]]:
+        """Gives this process its number, and each shard numbers of assignments. Nobody may hear of them before what is
+        returned has ended: then they are in the spools."""
         node = self._node
         now = node.clock()
         saved = (positions.get(BOOT) for positions in self._positions.values())
         node.numbers.begin(now, max((msgspec.msgpack.decode(raw, type=int) for raw in saved if raw), default=0))
+        commits = []
         for number, home in self._homes.items():
             raw, numbers = self._positions[number].get(ASSIGNMENTS), home.state.assignment_numbers
             numbers.begin(msgspec.msgpack.decode(raw, type=int) if raw else 0)
             limit = numbers.next_limit
             mine = {BOOT: node.numbers.boot, ASSIGNMENTS: limit}
-            try:
-                await home.spool.commit(
-                    home.spool.take(), {name: msgspec.msgpack.encode(value) for name, value in mine.items()}
-                )
-            except SpoolError as error:
-                node.counts["spool_failed_write"] += 1
-                home.spool.outage.failed("write", error, now)
-            numbers.reserved(limit)  # it is durable, in Kafka, even if the file cannot be written
+            encoded = {name: msgspec.msgpack.encode(value) for name, value in mine.items()}
+            commits.append(self._commit(home, home.spool.take(), encoded, now))
+            numbers.reserved(limit)
+        return commits
 
-    async def _read_backlogs(self, home: ShardHome) -> None:
-        for spool_key, (rows, size) in (await home.spool.backlogs()).items():
+    async def _commit(self, home: ShardHome, taken: Taken, positions: dict[str, bytes], now: float) -> None:
+        """A file that cannot be written does not stop the start: Kafka has it, and a checkpoint writes it once it
+        can."""
+        try:
+            await home.spool.commit(taken, positions)
+        except SpoolError as error:
+            self._node.counts["spool_failed_write"] += 1
+            home.spool.outage.failed("write", error, now)
+
+    def _restore_backlogs(self, home: ShardHome, contents: SpoolContents) -> None:
+        for spool_key, (rows, size) in contents.backlogs.items():
             self.read["spool"] += rows
             session = home.sessions.get(client_of(spool_key))
             if session is None or session.spool_key != spool_key:
@@ -164,20 +204,6 @@ class Recovery:
     def _fold_retained(self, record: Record) -> None:
         self.read["retained"] += 1
         self._node.retained.fold(record)
-
-    def _fold_route(self, record: Record) -> None:
-        self.read["routes"] += 1
-        raw = record.value()
-        if raw is None:
-            return
-        try:
-            event = decode_event(RouteEvent, raw)
-        except RecordError as error:
-            quarantine(self._node, record, str(error))
-            return
-        home = self._homes.get(event.shard)
-        if home is not None:
-            home.routes.recover(event, record.timestamp()[1])
 
     def _home_of(self, client: str) -> ShardHome | None:
         return self._homes.get(shard_of(client, self._node.settings.kafka.shards))
@@ -266,6 +292,16 @@ class Recovery:
             return
         lowest = {p: min((r.ingress_from.get(p, ends[p]) for r in waiting), default=ends[p]) for p in partitions}
         await catch_up.begin({p: min(at, read_to[p]) for p, at in lowest.items()} if fences_ms else lowest)
+
+
+def known_routes(node: Node) -> KnownRoutes:
+    """Routes of which nothing was read yet."""
+    return KnownRoutes(node.bus, node.topics.routes, node.settings.kafka.shards, partial(quarantine, node))
+
+
+async def _over(work: Awaitable[None] | None) -> None:
+    if work is not None:
+        await work
 
 
 def _is_of(meta: Meta, session: Session) -> bool:

@@ -5,6 +5,7 @@ that comes back finds its route in effect.
 """
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -29,7 +30,7 @@ class Route(msgspec.Struct):
 
 
 class ShardRoutes:
-    """The routes of one shard, as a fold over `routes`, and the events that change them."""
+    """The routes of one shard, and the events that change them. What the topic says of them is `recover`ed."""
 
     def __init__(self, bus: Bus, topic: str, shard: int, lead_ms: int) -> None:
         self._bus = bus
@@ -43,12 +44,9 @@ class ShardRoutes:
         """Routes that are open, those that linger included."""
         return len(self._open)
 
-    def recover(self, event: RouteEvent, appended_ms: int) -> None:
-        """Folds one event of this shard, in the order of the topic."""
-        if event.op == "add":
-            self._open.setdefault(event.route_key, Route(appended_ms + self.lead_ms))
-        elif event.op == "drop":
-            self._open.pop(event.route_key, None)
+    def recover(self, since: Mapping[str, int]) -> None:
+        """Takes what the topic says is open, with the times when it was added, ms since the epoch."""
+        self._open = {key: Route(appended_ms + self.lead_ms) for key, appended_ms in since.items()}
 
     def begin(self, now: float) -> None:
         """After recovery: routes nobody uses begin to linger."""

@@ -18,7 +18,7 @@ from gateway.shard.fenced_partition import FencedPartition
 from gateway.shard.messages import Delivery, Message, PendingMessage
 from gateway.shard.outage import SpoolOutage
 from gateway.shard.session import client_of
-from gateway.shard.spool import FinishedMessage, Spool, SpooledDelivery, SpoolSize
+from gateway.shard.spool import FinishedMessage, Spool, SpoolContents, SpooledDelivery, SpoolSize
 from gateway.shard.spool_batch import Part, SpoolBatch
 from gateway.shard.spool_records import MARKER_KEY, Marker, Record, records_of
 from gateway.shard.spool_tables import FenceState, Leftovers
@@ -217,7 +217,7 @@ class ShardSpool:
         changed = () if fences == self._fences_in_file else (fences,)
         await self._thread.call(Spool.commit, batch, marker, offset, at_ms, *changed)
         self._unapplied, self._is_behind, self._fences_in_file = SpoolBatch(), False, fences
-        self._committed_row = taken.last_row
+        self._committed_row = max(self._committed_row, taken.last_row)
         self._gone.difference_update(batch.deleted_rows)
 
     def _must_commit(self, now: float) -> bool:
@@ -279,25 +279,9 @@ class ShardSpool:
         self._last_row = max(self._last_row, row)
         self._committed_row = max(self._committed_row, row)
 
-    async def finished_clients(self) -> tuple[dict[int, list[str]], dict[int, int]]:
-        """Clients that are finished with unfinished messages, and the number of parts, by position on `egress`."""
-        return await self._thread.call(Spool.finished_clients), await self._thread.call(Spool.finished_parts)
-
-    async def backlogs(self) -> dict[str, tuple[int, int]]:
-        """Rows and bytes of payload waiting, by session."""
-        return await self._thread.call(Spool.backlogs)
-
-    async def keyed(self) -> list[tuple[str, bytes, int]]:
-        """Ids of keyed messages with fingerprint and time, oldest first."""
-        return await self._thread.call(Spool.keyed)
-
-    async def bundles(self) -> list[bytes]:
-        """What was taken of each source of bundles."""
-        return await self._thread.call(Spool.bundles)
-
-    async def sources(self) -> list[tuple[bytes, bytes]]:
-        """States of sources of redundant feeds, with their keys."""
-        return await self._thread.call(Spool.sources)
+    async def contents(self) -> SpoolContents:
+        """What a start needs besides the positions, in one turn of the thread. Raises SpoolError."""
+        return await self._thread.call(Spool.contents)
 
     async def finished(self) -> list[FinishedMessage]:
         """Messages whose last row is gone. Raises SpoolError."""

@@ -77,6 +77,17 @@ class SpoolSize(NamedTuple):
     file_bytes: int
 
 
+class SpoolContents(NamedTuple):
+    """What the reading methods of :class:`Spool` of these names return."""
+
+    finished_clients: dict[int, list[str]]
+    finished_parts: dict[int, int]
+    backlogs: dict[str, tuple[int, int]]
+    keyed: list[tuple[str, bytes, int]]
+    bundles: list[bytes]
+    sources: list[tuple[bytes, bytes]]
+
+
 class Spool:
     """A shard's spool in the file `path`, or in memory for ":memory:". A file with another version of the schema is
     emptied; one that is damaged raises SpoolDamaged. With `exclusive` no other process can open it: SQLite up to
@@ -242,6 +253,17 @@ class Spool:
     def finished_parts(self) -> dict[int, int]:
         """The number of parts of each of these positions, which is the number of its next part."""
         return {position: part + 1 for position, part, _ in self._read("finished_clients")}
+
+    def contents(self) -> SpoolContents:
+        """All that a start needs besides the positions."""
+        return SpoolContents(
+            self.finished_clients(),
+            self.finished_parts(),
+            self.backlogs(),
+            self.keyed(),
+            self.bundles(),
+            self.sources(),
+        )
 
     def backlogs(self) -> dict[str, tuple[int, int]]:
         """Rows and bytes of payload waiting, by session."""

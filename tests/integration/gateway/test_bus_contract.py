@@ -29,7 +29,7 @@ class TestKafkaBus(BusContract):
                 password_file="",
                 client={},
             )
-            bus, received = KafkaBus(settings, asyncio.get_running_loop(), fatal.append), list[Record]()
+            bus, received = KafkaBus(settings, asyncio.get_running_loop(), fatal.append, 2), list[Record]()
             bus.start(partial(self.take, received))
             try:
                 await check(bus, self._topics, received)

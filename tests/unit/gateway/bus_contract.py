@@ -238,6 +238,32 @@ class BusContract(ABC):
 
         self.scenario(check)
 
+    def test_a_later_read_begins_where_it_is_told_to(self) -> None:
+        """Q7: whatever was read before, by the same consumer, of the same partition or another; also at once."""
+
+        async def check(bus: Bus, topics: Topics, received: list[Record]) -> None:
+            sent = Producing(bus, topics.spool)
+            for n in range(60):
+                sent.send(n % 3, n)
+            await sent.all_done(60)
+
+            async def read(start: dict[int, int]) -> None:
+                found: list[tuple[int, int]] = []
+                ends = await bus.read(topics.spool, start, lambda r: found.append((r.partition(), r.offset())))
+                assert ends == dict.fromkeys(start, 20)
+                assert sorted(found) == [(p, n) for p, at in sorted(start.items()) for n in range(at, 20)]
+
+            for start in ({0: 0}, {0: 0}, {0: 13}, {1: 19, 0: 5}, {2: 0, 0: 20}, {0: 20}, {1: 0, 2: 7}):
+                await read(start)
+            await asyncio.gather(*(read({p: at}) for p in range(3) for at in (0, 3, 20)))
+            sent.send(0, 60)
+            await sent.all_done(61)
+            found: list[Record] = []
+            assert await bus.read(topics.spool, {0: 20}, found.append) == {0: 21}
+            assert [record.offset() for record in found] == [20]
+
+        self.scenario(check)
+
     def test_a_followed_topic_waits_for_nobody(self) -> None:
         """G2: its records come while a batch of the other consumer is not applied, each once and in order."""
 
@@ -367,6 +393,13 @@ class BusContract(ABC):
             await until(lambda: found[-1] == (4, 1, 13))
             assert [each for each in found[12:] if each[0] == 4] == [(4, 1, n) for n in range(10, 14)]
             assert not [each for each in found[12:] if each[0] != 4]
+            reader.unassign([(topics.spool, 1)])
+            for n in range(5):
+                sent.send(1, 25 + n)
+            await sent.all_done(30)
+            reader.assign({(topics.spool, 1): 19}, 6)
+            await until(lambda: (6, 1) in ends)
+            assert ends[6, 1] == 19, "where it ends now, not where it ended when it was read before"
             reader.assign({(topics.spool, 0): 1_000}, 5)
             await until(lambda: ends.get((5, 0)) == 11 and (5, 0, 10) in found)
             assert [each for each in found if each[0] == 5] == [(5, 0, n) for n in range(11)], "from the beginning"

@@ -8,7 +8,7 @@ from gateway.cluster import lease_messages as m
 from gateway.cluster.claimant import BackOff
 from gateway.cluster.lease_keeper import LeaseKeeper
 from gateway.cluster.lease_table import LeaseTable
-from gateway.cluster.life import Heard, Life, Passed
+from gateway.cluster.life import Heard, Life, LinkEnded, Passed, RedialResult
 from gateway.cluster.placement import Candidate, ranking
 from gateway.cluster.timings import LeaseTimings, LifeTimings
 from schemas.leases import Claim, Claimant, LeaseKey, LeaseValue, Release, Standbys
@@ -237,6 +237,33 @@ def test_the_previous_owner_claims_again_if_the_successor_does_not() -> None:
     member.passes(TIMINGS.successor_s - 0.1)
     assert written(member.effects) == []
     assert written(member.passes(0.2)) == [claim_of(3)]
+
+
+def test_what_is_due_is_claimed_before_the_next_tick() -> None:
+    """Q7, Q9: by the successor of a released shard, and by the first standby of one whose owner is dead; by nobody
+    else, and not by one that drains or has not read the log."""
+    for successor, claimed in (("a", [claim_of(3)]), ("b", [])):
+        member = Member(living=[ME, B, C]).starts()
+        member.claims(C, 1)
+        member.passes(TIMINGS.calm_s)
+        member.reads(LeaseKey("c", 0, 2, C), Release(successor=successor))
+        assert written(member.tell(m.Due())) == claimed
+        assert written(member.tell(m.Due())) == [], "it is on its way"
+    for standby, claimed in (("a", [claim_of(2)]), ("b", [])):
+        member = Member(living=[ME, B, C]).starts()
+        member.claims(C, 1)
+        member.reads(LeaseKey("s", 0, 1, C), Standbys(names=[standby]))
+        member.passes(TIMINGS.calm_s)
+        assert written(member.tell(m.Due())) == [], "its owner lives"
+        member.life.step(LinkEnded("c"), member.now)
+        member.life.step(RedialResult("c", "refused"), member.now)
+        assert written(member.tell(m.Due())) == claimed
+    drains, begins = Member(living=[ME, B, C]).starts(), Member(living=[ME, B, C])
+    drains.tell(m.Drain())
+    begins.passes(0.1)
+    for member in (drains, begins):
+        member.reads(LeaseKey("c", 0, 2, C), Release(successor="a"))
+        assert written(member.tell(m.Due())) == []
 
 
 def test_the_successor_claims_at_once_and_others_wait() -> None:

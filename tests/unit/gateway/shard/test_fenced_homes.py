@@ -350,7 +350,7 @@ def test_a_commit_behind_the_fence_is_in_effect_nowhere(tmp_path: Path) -> None:
         assert last_of(harness, harness.topics.spool)[fence_key(1)].value() is None
         harness.broker.compact(harness.topics.spool, 0)
         three = await harness.at(2).own(0, 3)
-        assert (await three.spool.backlogs()) == two.spools.files[0].inline.backlogs()
+        assert (await three.spool.contents()).backlogs == two.spools.files[0].inline.backlogs()
         assert not harness.fatal
 
     run(scenario())

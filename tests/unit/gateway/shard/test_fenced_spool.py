@@ -198,7 +198,7 @@ class Shard:
 
     async def begin(self, epoch: int) -> None:
         file = self.spool.file
-        found = await catch_up(self.bus, "spool", 1, {0: file}, 0, lambda n: FencedPartition(n, epoch, ME))
+        found = await catch_up(self.bus, "spool", {0: file}, 0, lambda n: FencedPartition(n, epoch, ME))
         found.fenced[0].check()
         self.spool.begin(epoch, found.fenced[0], found.ends[0], self._confirm)
         await self.spool.start(found.leftovers[0])
@@ -245,7 +245,7 @@ def test_what_others_write_between_two_commits_is_noticed_and_mended(tmp_path: P
         again.broker, again.bus, again.log = shard.broker, shard.bus, shard.log
         shard.broker.compact("spool", 0)
         again.put(fence_key(3), encode_fence(ME), 3)
-        found = await catch_up(shard.bus, "spool", 1, {0: again.spool.file}, 0, lambda n: FencedPartition(n, 3, ME))
+        found = await catch_up(shard.bus, "spool", {0: again.spool.file}, 0, lambda n: FencedPartition(n, 3, ME))
         assert found.fenced[0].state == ([2, 3], [])
         assert again.spool.file.finished() == shard.spool.file.finished()
         assert len(found.malformed) == 0

@@ -4,9 +4,14 @@ import asyncio
 
 from gateway.memory_bus import MemoryBroker, MemoryBus
 from gateway.record import Record
+from gateway.shard.known_routes import KnownRoutes
 from gateway.shard.routes import ROUTE_LINGER_S, ShardRoutes
-from schemas.events import RouteEvent, decode
+from schemas.events import RouteEvent, encode
 from tests.unit.gateway.shard.virtual_time import EPOCH, run
+
+
+def refuse(record: Record, reason: str) -> None:
+    raise AssertionError(reason)
 
 
 def test_the_fold_after_a_restart_is_the_state_before(tmp_path: object) -> None:
@@ -21,15 +26,14 @@ def test_the_fold_after_a_restart_is_the_state_before(tmp_path: object) -> None:
             return [ShardRoutes(bus, "routes", shard, 25_000) for shard in (0, 1)]
 
         async def folded() -> list[ShardRoutes]:
-            again = both()
-
-            def fold(record: Record) -> None:
-                event = decode(RouteEvent, record.value() or b"")
-                again[event.shard].recover(event, record.timestamp()[1])
-
-            await bus.read("routes", {0: 0}, fold)
+            again, fresh = both(), KnownRoutes(bus, "routes", 2, refuse)
+            read = await asyncio.gather(fresh.read_on(), known.read_on())
+            for shard, routes in enumerate(again):
+                assert fresh.of(shard) == known.of(shard), f"read on: {read}"
+                routes.recover(fresh.of(shard))
             return again
 
+        known = KnownRoutes(bus, "routes", 2, refuse)
         routes, other = both()
         await asyncio.gather(*(routes.use("a") for _ in range(3)), other.use("a"), routes.use("b"))
         assert len(broker.partitions["routes", 0]) == 3
@@ -57,5 +61,34 @@ def test_the_fold_after_a_restart_is_the_state_before(tmp_path: object) -> None:
             shard.drop_unused(ROUTE_LINGER_S + 0.1)
         found = [after[0].effective_ms("a"), after[1].effective_ms("a"), after[0].effective_ms("b")]
         assert [effective_ms is None for effective_ms in found] == [True, False, True]
+
+    run(scenario())
+
+
+def test_records_that_are_no_routes_are_passed_over() -> None:
+    """A start goes on without what others have written there; routes of shards that there are not take no memory."""
+
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        broker = MemoryBroker(lambda: EPOCH + loop.time())
+        bus, refused = MemoryBus(broker, loop), list[str]()
+        known = KnownRoutes(bus, "routes", 2, lambda record, reason: refused.append(reason))
+
+        async def send(*values: bytes | None) -> int:
+            for value in values:
+                bus.produce("routes", 0, b"k", value, None, lambda *_: None)
+            await asyncio.sleep(1)
+            return await known.read_on()
+
+        events = [RouteEvent(op="add", shard=shard, route_key="a") for shard in (1, 2, -1)]
+        assert await send(b"no event", None, *map(encode, events), encode(RouteEvent(op="tick"))) == 6
+        assert len(refused) == 1
+        assert [dict(known.of(shard)).keys() for shard in (-1, 0, 1, 2)] == [set(), set(), {"a"}, set()]
+        assert await send() == 0
+        assert await send(encode(RouteEvent(op="drop", shard=1, route_key="a"))) == 1
+        assert not known.of(1)
+        broker.partitions["routes", 0].clear()
+        assert await send(encode(RouteEvent(op="add", shard=0, route_key="b"))) == 1
+        assert known.of(0).keys() == {"b"}, "the topic was made anew"
 
     run(scenario())

@@ -99,12 +99,12 @@ class Site:
         """What the home finds."""
         await self.standbys.release(shard)
         file = self.files[shard].spool
-        await catch_up(self.bus, TOPICS.spool, SHARDS, {shard: file}, int(self.clock() * 1000))
+        await catch_up(self.bus, TOPICS.spool, {shard: file}, int(self.clock() * 1000))
         return file
 
     async def from_zero(self, shard: int) -> Spool:
         fresh = Spool(":memory:")
-        await catch_up(self.bus, TOPICS.spool, SHARDS, {shard: fresh}, int(self.clock() * 1000))
+        await catch_up(self.bus, TOPICS.spool, {shard: fresh}, int(self.clock() * 1000))
         return fresh
 
 
@@ -199,7 +199,7 @@ def test_a_standby_leaves_only_the_rest_to_read() -> None:
         file, end = site.files[0].spool, len(site.broker.partitions[TOPICS.spool, 0])
         left = len(site.broker.partitions[TOPICS.spool, 0][file.state().offset :])
         assert left <= 7, "the commit that has just come"
-        found = await catch_up(site.bus, TOPICS.spool, SHARDS, {0: file}, int(site.clock() * 1000))
+        found = await catch_up(site.bus, TOPICS.spool, {0: file}, int(site.clock() * 1000))
         assert found.read == left
         assert file.state().offset == end
 
@@ -242,7 +242,7 @@ def test_a_file_that_cannot_be_trusted_is_made_again(damage: str) -> None:
         file = site.files[0].spool
         at_ms, offset = int(site.clock() * 1000), len(site.broker.partitions[TOPICS.spool, 0])
         if damage == "too old":
-            await catch_up(site.bus, TOPICS.spool, SHARDS, {0: file}, at_ms)
+            await catch_up(site.bus, TOPICS.spool, {0: file}, at_ms)
             file.commit(Writer(file, [])._batch(Commit([["u"]])), Marker(99, 99, {}), offset, at_ms - DAY_MS)
         else:
             file.commit(Writer(file, [])._batch(Commit([["u"]])), Marker(99, 99, {}), offset + 5, at_ms)
