@@ -125,7 +125,7 @@ class Home:
             await write_fences(self._node.bus, self._node.topics, fenced, claimant)
             steps.lap("fences")
             recovery = Recovery(self._node, homes, warm=warm, routes=self._routes, steps=steps)
-            start = await recovery.shards(write_ingress_fences(self._node, fenced))
+            start = await recovery.shards(partial(write_ingress_fences, self._node, fenced))
             started = {n: home for n, home in homes.items() if is_owned(n, epochs[n])}
             self.shards |= started  # from now on `abandon` finds them
         finally:

@@ -4,7 +4,7 @@ the logs behind the positions. The time it takes is bounded by sessions and by w
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -73,9 +73,9 @@ class Recovery:
         node.retained.begin(ends[0])
         return {(node.topics.retained, 0): ends[0]} | await self._read_message_presence()
 
-    async def shards(self, fenced: Awaitable[None] | None = None) -> dict[tuple[str, int], int]:
-        """Restores the shards; returns the positions from which to consume what is always consumed. `fenced` ends once
-        the shards' fences on `ingress` are stored: nothing is read there before."""
+    async def shards(self, fence: Callable[[], Awaitable[None]] | None = None) -> dict[tuple[str, int], int]:
+        """Restores the shards; returns the positions from which to consume what is always consumed. `fence` returns
+        once the shards' fences on `ingress` are stored: nothing is read there before."""
         node, homes = self._node, self._homes
         sessions = SessionRecovery(node, homes, self.read, self._warm)
         found, _, routes, ends, _ = await together(
@@ -83,7 +83,7 @@ class Recovery:
             sessions.read(),
             self._routes.read_on(),
             node.bus.end_offsets(node.topics.egress, node.settings.kafka.shards),
-            _over(fenced),
+            _done(fence),
         )
         self.read["routes"] += routes
         self._steps.lap("read")
@@ -299,9 +299,9 @@ def known_routes(node: Node) -> KnownRoutes:
     return KnownRoutes(node.bus, node.topics.routes, node.settings.kafka.shards, partial(quarantine, node))
 
 
-async def _over(work: Awaitable[None] | None) -> None:
+async def _done(work: Callable[[], Awaitable[None]] | None) -> None:
     if work is not None:
-        await work
+        await work()
 
 
 def _is_of(meta: Meta, session: Session) -> bool:

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from mqtt.codes import ReasonCode
-from mqtt.encode import encode
 from mqtt.packets import Connect, Disconnect, Pingreq, Publish, Subscribe, Subscription, Will
 from tests.unit.gateway.host.test_host_connection import Wire, connect, hosted
 from tests.unit.gateway.shard.home_harness import turn
@@ -153,9 +152,7 @@ def test_a_3_1_1_session_has_no_expiry_but_the_limit(tmp_path: Path) -> None:
     async def scenario() -> None:
         harness, server = await hosted(tmp_path, session_expiry_s=LONGEST)
         for name, clean in (("kept", False), ("clean", True)):
-            wire = Wire(server)
-            wire.version = 4
-            wire.connection.data_received(encode(Connect(name, 4, clean), 4))
+            wire = Wire(server, 4).send(Connect(name, 4, clean))
             await turn()
             wire.lose()
         await turn(LONGEST - 10)

@@ -1,5 +1,6 @@
 """A shard whose file cannot be used keeps no other shard from its start (Q7)."""
 
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from unittest.mock import patch
 
@@ -45,10 +46,12 @@ def test_a_file_that_cannot_be_read_is_no_matter_of_others_either(tmp_path: Path
     async def scenario() -> None:
         shards, broken = Recovery.shards, {0}
 
-        async def read(recovery: Recovery) -> dict[tuple[str, int], int]:
+        async def read(
+            recovery: Recovery, fence: Callable[[], Awaitable[None]] | None = None
+        ) -> dict[tuple[str, int], int]:
             if broken & recovery._homes.keys():
                 raise SpoolError("the spool cannot be read: disk I/O error")
-            return await shards(recovery)
+            return await shards(recovery, fence)
 
         with patch.object(Recovery, "shards", read):
             site = await Site(tmp_path).start(1)
