@@ -1,6 +1,9 @@
 """Topic aliases (MQTT 5.0, 3.3.2.3.4): short numbers that replace topic names sent before, in either direction."""
 
+from collections.abc import Mapping
+
 from mqtt.codes import ReasonCode
+from mqtt.connection_state import OutboundAliasState
 from mqtt.errors import RemoteProtocolError
 from mqtt.packets import Properties, Publish
 from mqtt.wire import protocol_error
@@ -19,6 +22,23 @@ class OutboundAliases:
         self._given: dict[str, bytes] = {}
         self._topics: list[str] = []
         self._next = 0
+
+    @classmethod
+    def resumed(cls, state: OutboundAliasState) -> "OutboundAliases | None":
+        """Those that a client knows, and room for more; None if it takes none, or if the state is none that could be:
+        no client is wronged by topics in full."""
+        if not state.maximum or len(state.topics) > state.maximum or len(set(state.topics)) < len(state.topics):
+            return None
+        aliases = cls(state.maximum)
+        for topic in state.topics:
+            aliases.sent(topic)
+        if len(state.topics) == state.maximum:
+            aliases._next = state.next % state.maximum
+        return aliases
+
+    def state(self) -> OutboundAliasState:
+        """For :meth:`resumed`."""
+        return OutboundAliasState(self._maximum, list(self._topics), self._next)
 
     def property_of(self, topic: str) -> tuple[bytes, bool]:
         """The property for a PUBLISH to `topic`, and whether the receiver already knows the alias: then leave the topic
@@ -40,13 +60,19 @@ class OutboundAliases:
 
 
 class InboundAliases:
-    """The aliases that the peer of one connection has defined, at most `maximum`, as this side allows."""
+    """The aliases that the peer of one connection has defined, at most `maximum`, as this side allows. `topics` are
+    those that it defined before the connection came to this process."""
 
     __slots__ = ("_maximum", "_topics")
 
-    def __init__(self, maximum: int) -> None:
+    def __init__(self, maximum: int, topics: Mapping[int, str] | None = None) -> None:
         self._maximum = maximum
-        self._topics: dict[int, str] | None = None  # few connections ever use one
+        self._topics = dict(topics) if topics else None  # few connections ever use one
+
+    @property
+    def topics(self) -> dict[int, str]:
+        """By alias."""
+        return dict(self._topics or {})
 
     def resolve(self, packet: Publish, properties: Properties) -> None:
         """Replaces an alias by the full topic and removes it from `properties`, which are those of `packet`."""

@@ -53,6 +53,11 @@ class Decoder:
         self.version = version
         self.error: RemoteProtocolError | None = None
 
+    @property
+    def partial(self) -> bytes:
+        """The beginning of a packet whose end has not come yet."""
+        return bytes(self._partial or b"")
+
     def feed(self, data: bytes | memoryview) -> list[Packet]:
         """The packets that `data` completes; `data` may be reused afterwards. Raises RemoteProtocolError, see above."""
         if self.error is not None:

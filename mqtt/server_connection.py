@@ -9,13 +9,14 @@ before Closed.
 After each call, drain `outgoing()`; when `closed` is set, close the transport once those bytes are written.
 """
 
-from typing import Final, TypeAlias
-
-import msgspec
+from dataclasses import replace
+from typing import Final
 
 from mqtt import codes
 from mqtt.aliases import InboundAliases
+from mqtt.client_rules import check_disconnect, connect_fault
 from mqtt.codes import ALLOWED_REASONS, PacketType, ReasonCode
+from mqtt.connection_state import ConnectionState
 from mqtt.counters import TrafficCounters
 from mqtt.decode import Decoder
 from mqtt.encode import PINGRESP, encode
@@ -32,36 +33,16 @@ from mqtt.packets import (
     Pubcomp,
     Publish,
     Pubrec,
-    Pubrel,
-    Suback,
-    Subscribe,
-    Unsuback,
-    Unsubscribe,
     without_problem_information,
 )
 from mqtt.refusal import refusing
+from mqtt.server_events import RECEIVABLE, SENDABLE, Closed, Event
 from mqtt.server_state import State, Step, next_state
 from mqtt.wire import HEADER_BYTES_MAX, packet_bytes, protocol_error
 
 KEEP_ALIVE_FACTOR: Final = 1.5  # [MQTT-3.1.2-22]
 _UNLIMITED: Final = 1 << 32
 _CONNECTED: Final = State.CONNECTED  # a global name costs a fifth of an enum member access
-
-# What a connected client may send, and what the session may send to it (the connection sends the rest itself).
-_RECEIVABLE: Final = frozenset({Publish, Puback, Pubrec, Pubrel, Pubcomp, Subscribe, Unsubscribe, Pingreq, Disconnect})
-_SENDABLE: Final = frozenset({Publish, Puback, Pubrec, Pubrel, Pubcomp, Suback, Unsuback})
-
-
-class Closed(msgspec.Struct, gc=False):
-    """The end of a connection. `send_will`: publish the will (after its delay); `clean`: the client sent DISCONNECT."""
-
-    reason: ReasonCode
-    detail: str
-    send_will: bool
-    clean: bool
-
-
-Event: TypeAlias = Packet | Closed
 
 
 class ServerConnection:
@@ -104,6 +85,50 @@ class ServerConnection:
         self.state = State.AWAIT_CONNECT
         self.connect: Connect | None = None
         self.closed: Closed | None = None
+
+    @classmethod
+    def resumed(
+        cls, state: ConnectionState, limits: ConnectionLimits, now: float, counters: TrafficCounters | None = None
+    ) -> "ServerConnection":
+        """Goes on where :meth:`export` has stopped; `limits` are those of this process for others. Give it
+        `state.unread` before all that comes from the client."""
+        own = {"max_packet_size": state.packet_bytes, "topic_alias_maximum": state.alias_maximum}
+        connection = cls(replace(limits, **own), now - state.idle_s, counters)
+        connection._decoder = Decoder(state.packet_bytes, state.version)
+        connection._aliases = InboundAliases(state.alias_maximum, state.aliases)
+        connection._keep_alive_s = state.keep_alive_s
+        connection._peer_max_packet_size = state.client_packet_bytes
+        connection._receive_maximum, connection._unanswered = state.receive_maximum, state.unanswered
+        connection.connect, connection.state = state.connect, State.CONNECTED
+        return connection
+
+    def export(self, client: str, now: float) -> ConnectionState | None:
+        """The state of the connection of `client`; None if it is not connected, or has bytes to write."""
+        connect, limits = self.connect, self._limits
+        if self.state is not _CONNECTED or connect is None or self._out or self._decoder.error:
+            return None
+        properties = connect.properties or {}
+        return ConnectionState(
+            5 if self.version == codes.VERSION_5 else 4,
+            client,
+            self._keep_alive_s,
+            max(0.0, now - self._deadline_base),
+            limits.max_packet_size,
+            self._peer_max_packet_size,
+            self._receive_maximum,
+            self._unanswered,
+            limits.topic_alias_maximum,
+            self._aliases.topics,
+            connect.will is not None,
+            self._decoder.partial,
+            properties.get("session_expiry_interval", 0),
+            bool(properties.get("request_problem_information", 1)),
+            list(properties.get("user_property", ())),
+        )
+
+    def heard(self, at: float) -> None:
+        """The client's last packet came at this time: its keep alive runs from there."""
+        self._deadline_base = at
 
     @property
     def version(self) -> int | None:
@@ -276,15 +301,9 @@ class ServerConnection:
             return self._fail(protocol_error("the first packet is not CONNECT"))
         self._move(Step.RECEIVE_CONNECT)
         self.connect = packet
-        properties = packet.properties or {}
-        self._peer_max_packet_size = properties.get("maximum_packet_size", _UNLIMITED)
-        if "authentication_method" in properties:
-            detail = "enhanced authentication is not supported"
-            return self._fail(RemoteProtocolError(ReasonCode.BAD_AUTHENTICATION_METHOD, detail))
-        if not packet.client_id and not packet.clean_start and packet.version == codes.VERSION_3_1_1:
-            detail = "a client without an identifier needs a clean session"  # [MQTT-3.1.3-8] of 3.1.1
-            return self._fail(RemoteProtocolError(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, detail))
-        return packet
+        self._peer_max_packet_size = (packet.properties or {}).get("maximum_packet_size", _UNLIMITED)
+        fault = connect_fault(packet)
+        return packet if fault is None else self._fail(fault)
 
     def _events(self, packets: list[Packet]) -> list[Event]:
         """The hot path: handles what a connected client sent."""
@@ -302,13 +321,13 @@ class ServerConnection:
                     if packet.properties is not None:
                         self._check_properties(packet, packet.properties)
                 elif type(packet) is not Puback:
-                    if type(packet) not in _RECEIVABLE:
+                    if type(packet) not in RECEIVABLE:
                         raise protocol_error(f"a client must not send {type(packet).__name__.upper()} here")
                     if type(packet) is Pingreq:
                         self._out.append(PINGRESP)  # [MQTT-3.12.4-1]
                         continue
                     if type(packet) is Disconnect:
-                        self._check_disconnect(packet)
+                        check_disconnect(packet, self.connect)
                         events += (packet, self._close_by_client(packet))
                         return events
                 events.append(packet)
@@ -324,19 +343,10 @@ class ServerConnection:
             raise protocol_error("a client must not send a subscription identifier")  # [MQTT-3.3.4-6]
         self._aliases.resolve(packet, properties)
 
-    def _check_disconnect(self, packet: Disconnect) -> None:
-        properties = packet.properties or {}
-        if "server_reference" in properties:
-            raise protocol_error("a client must not send a server reference")
-        asked = self.connect.properties if self.connect is not None else None
-        before = (asked or {}).get("session_expiry_interval", 0)
-        if not before and properties.get("session_expiry_interval", 0):
-            raise protocol_error("the session expiry interval was 0 and cannot be set by DISCONNECT")  # 3.14.2.2.2
-
     def _send_packet(self, packet: Packet) -> int:
         """Queues a packet; returns how many inbound PUBLISH it finishes."""
         kind = type(packet)
-        if kind not in _SENDABLE:
+        if kind not in SENDABLE:
             raise LocalProtocolError(f"send() does not accept {kind.__name__}")
         asked = {} if self.connect is None else self.connect.properties or {}
         if kind is not Publish and not asked.get("request_problem_information", 1):

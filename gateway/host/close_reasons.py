@@ -11,7 +11,7 @@ import structlog
 
 from gateway.shard.arrivals import LOST_CONNECTING
 from mqtt.codes import ALLOWED_REASONS, PacketType, ReasonCode
-from mqtt.server_connection import Closed
+from mqtt.server_events import Closed
 
 NORMAL_DISCONNECTION = "normal_disconnection"
 DISCONNECT_WITH_WILL = "disconnect_with_will"

@@ -36,7 +36,8 @@ from mqtt.packets import (
     Unsuback,
     Unsubscribe,
 )
-from mqtt.server_connection import Closed, Event, ServerConnection
+from mqtt.server_connection import ServerConnection
+from mqtt.server_events import Closed, Event
 
 log = structlog.get_logger(__name__)
 

@@ -21,8 +21,10 @@ from gateway.shard.moved_clients import MovedClient
 from gateway.shard.rules import ClientRules, Paced
 from gateway.shard.session_state import export as export_session
 from gateway.shard.shard_home import Attached
-from mqtt import connection_state
+from mqtt.aliases import OutboundAliases
 from mqtt.codes import VERSION_5, ReasonCode
+from mqtt.connection_state import NO_ALIASES
+from mqtt.server_connection import ServerConnection
 
 WAIT_S: Final = 3.0
 """How long a connection waits, after its shard has begun, for what its client has in hand to come again."""
@@ -49,13 +51,13 @@ def export(connection: HostConnection, now: float) -> ClientState | None:
     attached, transport = connection._attached, cast(MqttTcpProtocol, connection._transport)
     if attached is None or connection._is_over() or connection._waiting or not is_quiet(connection):
         return None
-    of_session = export_session(attached.session)
-    of_core = connection_state.export(connection._core, attached.session.client, now)
+    of_session, aliases = export_session(attached.session), connection._encoder.aliases
+    of_core = connection._core.export(attached.session.client, now)
     if of_session is None or of_core is None:
         return None
     return ClientState(
         of_core,
-        connection_state.export_aliases(connection._encoder.aliases),
+        NO_ALIASES if aliases is None else aliases.state(),
         of_session,
         attached.session.rules.user,
         connection._until,
@@ -92,10 +94,10 @@ class MovedConnection(HostConnection):
         super().__init__(server, transport)
         of = state.connection
         self._state = state
-        self._core = connection_state.resume(of, server.connection_limits, server.now(), server.traffic)
+        self._core = ServerConnection.resumed(of, server.connection_limits, server.now(), server.traffic)
         self._version, self._until, self._first = of.version, state.until, None
         self._encoder = PublishEncoder(of.version, 0, server.clock)
-        self._encoder.aliases = connection_state.resume_aliases(state.aliases) if of.version == VERSION_5 else None
+        self._encoder.aliases = OutboundAliases.resumed(state.aliases) if of.version == VERSION_5 else None
         self._waits_for_messages = bool(state.session.in_hand)
         self._has_begun = False
         self._timer: asyncio.TimerHandle | None = None
@@ -178,7 +180,7 @@ class MovedConnection(HostConnection):
         now, state = self._server.now(), self._state.connection
         self._delivers = self.writable = self._reads = True
         self._is_held = False
-        connection_state.keep_alive_since(self._core, now - state.idle_s)
+        self._core.heard(now - state.idle_s)
         self._take(self._core.receive(bytes(self._early), now))
         self._early.clear()
         self.read_on()

@@ -31,7 +31,8 @@ from mqtt.packets import (
     Unsuback,
     Unsubscribe,
 )
-from mqtt.server_connection import Closed, Event, ServerConnection
+from mqtt.server_connection import ServerConnection
+from mqtt.server_events import Closed, Event
 from mqtt.server_state import State
 from tests.fuzz.programs import Kind, Step, parse
 

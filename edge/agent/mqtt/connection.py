@@ -37,7 +37,8 @@ from mqtt.packets import (
     Unsuback,
     Unsubscribe,
 )
-from mqtt.server_connection import Closed, ServerConnection
+from mqtt.server_connection import ServerConnection
+from mqtt.server_events import Closed
 from mqtt.server_state import State
 from mqtt.topics import may_subscribe
 from schemas.visible import visible

@@ -6,7 +6,8 @@ from mqtt.decode import Decoder
 from mqtt.encode import encode
 from mqtt.limits import ConnectionLimits
 from mqtt.packets import Connect, Packet, Properties, Publish, Will
-from mqtt.server_connection import Closed, Event, ServerConnection
+from mqtt.server_connection import ServerConnection
+from mqtt.server_events import Closed, Event
 
 LIMITS = ConnectionLimits(max_packet_size=1_000, receive_maximum=2, topic_alias_maximum=2, held_bytes_max=200)
 WILL = Will("will/topic", b"gone")

@@ -23,7 +23,8 @@ from mqtt.packets import (
     Subscription,
     Will,
 )
-from mqtt.server_connection import Closed, Event, ServerConnection
+from mqtt.server_connection import ServerConnection
+from mqtt.server_events import Closed, Event
 from mqtt.server_state import TRANSITIONS, State, Step, next_state
 from tests.draw import examples
 from tests.unit.mqtt.mqtt_client import LIMITS, WILL, Client, closed, publish, versioned

@@ -17,7 +17,7 @@ from gateway.shard.trie import SubscriptionTrie
 from jobs.stack.broker import EVENT_BYTES
 from mqtt.codes import ReasonCode
 from mqtt.packets import Connack, Puback, Publish, Suback, Subscribe, Subscription, Will
-from mqtt.server_connection import Closed
+from mqtt.server_events import Closed
 from schemas.envelope import Meta, ingress_headers
 from schemas.events import RecipientOutcome
 from schemas.identity import new_message_id

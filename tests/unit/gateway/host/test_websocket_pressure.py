@@ -8,7 +8,8 @@ import pytest
 from websockets.frames import Frame, Opcode
 
 from mqtt.packets import Puback, Publish, Suback, Subscribe, Subscription
-from mqtt.server_connection import Event, ServerConnection
+from mqtt.server_connection import ServerConnection
+from mqtt.server_events import Event
 from tests.unit.gateway.host.raw_client import WebClient, upgraded
 from tests.unit.gateway.host.socket_gateway import SocketGateway
 from tests.waiting import wait_for

@@ -22,7 +22,8 @@ from mqtt.packets import (
     Unsuback,
     Unsubscribe,
 )
-from mqtt.server_connection import Closed, ServerConnection
+from mqtt.server_connection import ServerConnection
+from mqtt.server_events import Closed
 
 PATIENCE_S = 20.0
 
