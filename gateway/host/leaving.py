@@ -17,9 +17,8 @@ from typing import Final, NamedTuple
 import structlog
 
 from gateway.errors import SocketsError
-from gateway.host import moved_connection
-from gateway.host.host_connection import HostConnection
 from gateway.host.host_server import HostServer
+from gateway.host.movable_connection import MovableConnection
 from gateway.host.moved_records import CLIENT_BYTES, Offer, Taken, decode_frame, encode_client, encode_frame
 from gateway.shard.session import Session
 from gateway.shard.shard_home import ShardHome
@@ -44,7 +43,7 @@ def handover_name(gateway: str) -> str:
 
 class _Leaver(NamedTuple):
     session: Session
-    connection: HostConnection
+    connection: MovableConnection
     state: bytes
     socket: socket.socket
 
@@ -56,7 +55,7 @@ class Leaving:
     def __init__(self, server: HostServer, directory: SocketDirectory, home: ShardHome, to: str) -> None:
         self._server, self._directory, self._home, self._to = server, directory, home, to
         self._channel: Channel | None = None
-        self._held: list[HostConnection] = []
+        self._held: list[MovableConnection] = []
         self._answers: dict[int, asyncio.Future[Taken]] = {}
 
     async def hold(self) -> None:
@@ -66,13 +65,13 @@ class Leaving:
             return
         self._channel = Channel(connection, self._answered, self._ended)
         links = [session.link for session in self._home.sessions.values()]
-        self._held = [link for link in links if isinstance(link, HostConnection) and moved_connection.may_move(link)]
+        self._held = [link for link in links if isinstance(link, MovableConnection) and link.may_move]
         for link in self._held:
             link.hold_deliveries()
             link.stop_reading()
         loop = asyncio.get_running_loop()
         deadline = loop.time() + HOLD_S
-        while loop.time() < deadline and not all(moved_connection.is_quiet(link) for link in self._held):
+        while loop.time() < deadline and not all(link.is_quiet for link in self._held):
             await asyncio.sleep(_LOOK_S)
 
     async def leave(self) -> None:
@@ -95,11 +94,11 @@ class Leaving:
     def _leavers(self, sessions: Iterable[Session]) -> Iterator[_Leaver]:
         for session in sessions:
             connection = session.link
-            if not isinstance(connection, HostConnection):  # it was lost meanwhile
+            if not isinstance(connection, MovableConnection):  # it was lost meanwhile
                 continue
-            state = moved_connection.export(connection, self._server.now())
+            state = connection.export(self._server.now())
             encoded = b"" if state is None else encode_client(state)
-            duplicate = moved_connection.duplicate(connection) if 0 < len(encoded) <= CLIENT_BYTES else None
+            duplicate = connection.duplicate() if 0 < len(encoded) <= CLIENT_BYTES else None
             if duplicate is not None:
                 yield _Leaver(session, connection, encoded, duplicate)
 
@@ -120,7 +119,7 @@ class Leaving:
         for leaver in gone:
             if leaver.session.link is leaver.connection:
                 leaver.session.moved()
-            moved_connection.moved_away(leaver.connection)
+            leaver.connection.moved_away()
         return len(gone)
 
     def _answered(self, frame: bytes, sockets: list[socket.socket]) -> None:

@@ -1,92 +1,28 @@
-"""A connection that moves between gateways of a machine: how its state is taken, and how it goes on (R5).
-
-Only connections over plain TCP move. The state of TLS and of QUIC is in their libraries; a relayed client's socket is
-at another gateway.
-"""
+"""A connection that has come from another gateway of the machine: how it goes on (R5)."""
 
 import asyncio
-import os
-import socket
-from typing import Final, cast
+from typing import Final
 
 from gateway.host.authenticator import Credentials, NotAdmitted, Proven
-from gateway.host.close_reasons import CONNECTION_LOST, MOVED
-from gateway.host.host_connection import HostConnection
+from gateway.host.close_reasons import CONNECTION_LOST
 from gateway.host.host_server import HostServer
+from gateway.host.movable_connection import MovableConnection
 from gateway.host.moved_records import ClientState
 from gateway.host.outbound import PublishEncoder
 from gateway.host.rate_limit import RateLimit
 from gateway.host.tcp import MqttTcpProtocol
 from gateway.shard.moved_clients import MovedClient
 from gateway.shard.rules import ClientRules, Paced
-from gateway.shard.session_state import export as export_session
 from gateway.shard.shard_home import Attached
 from mqtt.aliases import OutboundAliases
 from mqtt.codes import VERSION_5, ReasonCode
-from mqtt.connection_state import NO_ALIASES
 from mqtt.server_connection import ServerConnection
 
 WAIT_S: Final = 3.0
 """How long a connection waits, after its shard has begun, for what its client has in hand to come again."""
 
 
-def may_move(connection: HostConnection) -> bool:
-    """Whether the connection's transport is one that can move."""
-    transport = connection._transport
-    return isinstance(transport, MqttTcpProtocol) and transport.refuse is None and transport.is_plain
-
-
-def is_quiet(connection: HostConnection) -> bool:
-    """Whether no answer is due to the client, and all that was written is with the system."""
-    transport = cast(MqttTcpProtocol, connection._transport)
-    attached = connection._attached
-    if connection.awaits_kafka or attached is None or attached.session.sending:
-        return False
-    connection.flush()
-    return not transport.unwritten
-
-
-def export(connection: HostConnection, now: float) -> ClientState | None:
-    """The state of a connection that is quiet, and is not read any more; None if it cannot go on elsewhere exactly."""
-    attached, transport = connection._attached, cast(MqttTcpProtocol, connection._transport)
-    if attached is None or connection._is_over() or connection._waiting or not is_quiet(connection):
-        return None
-    of_session, aliases = export_session(attached.session), connection._encoder.aliases
-    of_core = connection._core.export(attached.session.client, now)
-    if of_session is None or of_core is None:
-        return None
-    return ClientState(
-        of_core,
-        NO_ALIASES if aliases is None else aliases.state(),
-        of_session,
-        attached.session.rules.user,
-        connection._until,
-        transport.peer,
-        transport.uses_tls,
-        transport.certificate,
-    )
-
-
-def duplicate(connection: HostConnection) -> socket.socket | None:
-    """Another descriptor of the client's socket; None if there are no more descriptors."""
-    try:
-        return socket.socket(fileno=os.dup(cast(MqttTcpProtocol, connection._transport).fileno))
-    except OSError:
-        return None
-
-
-def moved_away(connection: HostConnection) -> None:
-    """The connection goes on at another gateway, which has its socket: here it is over, and the client notices
-    nothing."""
-    connection._gone = True
-    if connection._rate_limit is not None:
-        connection._rate_limit.end()
-    connection._server.gone(connection, MOVED)
-    connection._server.paused.discard(connection)
-    cast(MqttTcpProtocol, connection._transport).release()
-
-
-class MovedConnection(HostConnection):
+class MovedConnection(MovableConnection):
     """Goes on where the former home's connection stopped: after `attach` and `begin`, and once all that the client has
     in hand has come again. Until then nothing is read from the client, and nothing is sent to it."""
 

@@ -4,8 +4,8 @@ import asyncio
 from typing import cast
 
 from gateway.host.connection import ByteTaker, Refuse
-from gateway.host.host_connection import HostConnection
 from gateway.host.host_server import HostServer
+from gateway.host.movable_connection import MovableConnection
 from gateway.host.tls import common_name
 
 _LINGER_S = 2.0
@@ -29,7 +29,7 @@ class MqttTcpProtocol(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._open(transport)
-        self._connection = HostConnection(self._server, self)
+        self._connection = MovableConnection(self._server, self)
 
     def _open(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -72,11 +72,10 @@ class MqttTcpProtocol(asyncio.BufferedProtocol):
     def hand_over(self, to: ByteTaker) -> None:
         self._connection = to
 
-    # -- for connections that move (gateway.host.moved_connection) -----------------------------------------------------
+    # -- for connections that move (gateway.host.movable_connection) ---------------------------------------------------
 
     @property
     def is_plain(self) -> bool:
-        """Whether the socket has the client's bytes as they are, and is open."""
         transport = self._transport
         return (
             transport is not None
@@ -87,18 +86,15 @@ class MqttTcpProtocol(asyncio.BufferedProtocol):
 
     @property
     def unwritten(self) -> int:
-        """Bytes that the system has not taken yet."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     @property
     def fileno(self) -> int:
-        """The descriptor of the socket. Raises OSError if there is none any more."""
         if not self.is_plain or self._transport is None:
             raise OSError("the connection has ended")
         return int(self._transport.get_extra_info("socket").fileno())
 
     def release(self) -> None:
-        """Another process has the socket: only this descriptor of it is closed."""
         self._connection = None
         if self._transport is not None:
             self._transport.abort()
