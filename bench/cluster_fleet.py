@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from itertools import count, cycle
@@ -28,9 +27,7 @@ def settle(site: Site) -> None:
     site.all_served()
     ends = time.monotonic() + BALANCE_S
     while time.monotonic() < ends:
-        owners = Counter(site.watch.owners())
-        shares = [owners[gateway.gateway_name] for gateway in site.up]
-        if max(shares) - min(shares) <= 1:
+        if site.are_balanced():
             break
         time.sleep(LOOK_S)
     ends = time.monotonic() + BALANCE_S

@@ -13,6 +13,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -244,6 +245,13 @@ class Site:
         """Whether each shard has an owner among these gateways whose fences are in force, by the log."""
         known, leases = set(names), self.watch.leases()
         return all(of.is_fenced and of.owner is not None and of.owner.name in known for of in leases)
+
+    def are_balanced(self) -> bool:
+        """Whether each gateway that is up has its share of the shards: then none moves. Otherwise they move one after
+        the other, with seconds in between."""
+        owners = Counter(self.watch.owners())
+        shares = [owners[gateway.gateway_name] for gateway in self.up]
+        return max(shares) - min(shares) <= 1
 
     def all_served(self, timeout_s: float = OWNED_S) -> None:
         """Returns once each shard has a home that serves at a gateway that is up. Raises AssertionError."""

@@ -26,7 +26,7 @@ from tests.conftest import LocalBroker
 LOOK_S: Final = 10.0
 CLIENTS: Final = 12
 SPREAD_S: Final = 30.0
-"""Until each gateway has shards: they move one by one."""
+"""Until each gateway has its shards: they move one by one."""
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -133,7 +133,7 @@ def machine(tmp_path: Path, broker: LocalBroker, unique_prefix: str) -> Iterator
     with Site(tmp_path, broker.bootstrap, unique_prefix, NAMES, router=False, settings=lambda name: settings) as site:
         site.start()
         site.all_have_standbys()
-        assert wait_until(lambda: set(site.watch.owners()) == set(NAMES) and site.are_served(NAMES), SPREAD_S)
+        assert wait_until(lambda: site.are_balanced() and site.are_served(NAMES), SPREAD_S)
         yield Dispatched(tmp_path, site, sockets, unique_prefix)
 
 
