@@ -9,7 +9,7 @@ import asyncio
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from itertools import count
 from statistics import median
 from typing import Final
@@ -76,9 +76,10 @@ class ClusterBench:
         router: bool = True,
         settings: Mapping[str, str] | None = None,
     ) -> Iterator[Site]:
-        with (
-            fresh_directory() as data,
-            Site(
+        """Of one machine: its gateways pass sockets to one another, as those of `waystation up` do."""
+        with fresh_directory() as data:
+            sockets = {"WAYSTATION_GATEWAY__CLUSTER__SOCKETS": str(data / "sockets")} if cluster else {}
+            with Site(
                 data,
                 self._bootstrap,
                 next(self._prefixes),
@@ -86,10 +87,9 @@ class ClusterBench:
                 shards=shards,
                 cluster=cluster,
                 router=router,
-                settings=lambda name: settings or {},
-            ) as site,
-        ):
-            yield site
+                settings=lambda name: sockets | dict(settings or {}),
+            ) as site:
+                yield site
 
     # -- takeovers and moves -------------------------------------------------------------------------------------------
 
@@ -118,9 +118,7 @@ class ClusterBench:
 
     async def _moved_connections(self) -> None:
         """Records `handover_connections_kept`: of 1,000 clients over plain TCP, when each shard moves once."""
-        with ExitStack() as stack:
-            sockets = stack.enter_context(fresh_directory()) / "sockets"
-            site = stack.enter_context(self._site(settings={"WAYSTATION_GATEWAY__CLUSTER__SOCKETS": str(sockets)}))
+        with self._site() as site:
             await asyncio.to_thread(site.start)
             await asyncio.to_thread(settle, site)
             self._figures.add("handover_connections_kept", await connections_kept(site))

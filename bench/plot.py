@@ -32,6 +32,7 @@ CLUSTER_AIMS = {
     "takeover_stopped_ms": (2_000, False),
     "takeover_20000_sessions_ms": (1_000, False),
     "move_silence_ms": (50, False),
+    "handover_connections_kept": (1_000, True),
     "read_back_added_ms": (3, False),
     "standby_core": (0.25, False),
     "gateways_2_vs_1_in": (1.6, True),
