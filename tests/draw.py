@@ -40,6 +40,9 @@ over_processes = pytest.mark.drawn("feeds and the mesh over processes and a brok
 killed_or_replaced = pytest.mark.drawn("parts of a stack killed or replaced", 1)
 """One of the ways in which a stack under load, or an application on a cluster, loses a part or gets a new one."""
 
+site_of_gateways = pytest.mark.drawn("gateways of a site", 1)
+"""What several gateways do together, as processes: a dispatcher, moves, two releases."""
+
 gateway_fault = pytest.mark.drawn("faults of a site of gateways", 1)
 """One of the faults that gateways which share their shards must survive."""
 

@@ -143,7 +143,6 @@ def test_what_is_owed_comes_whatever_happens(
 ) -> None:
     """Nothing acknowledged is lost, nothing at QoS 2 comes twice, order holds, wills come once, retained messages are
     right, and an epoch has one owner."""
-    pytest.importorskip("gateway.leases.control", reason="gateways do not share shards yet")
     case = CASES[name]
     with CuttableSite(
         tmp_path, of_site, unique_prefix, ALL, clocks=case.clocks, cuttable_links=case.cuttable_links

@@ -22,13 +22,14 @@ from mqtt.decode import Decoder
 from mqtt.encode import encode
 from mqtt.packets import Connack, Connect, Packet
 from tests.conftest import LocalBroker
+from tests.draw import site_of_gateways
 
 LOOK_S: Final = 10.0
 CLIENTS: Final = 12
 SPREAD_S: Final = 30.0
 """Until each gateway has its shards: they move one by one."""
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [site_of_gateways, pytest.mark.timeout(180)]
 
 
 class Raw:

@@ -24,10 +24,9 @@ from mqtt.codes import ConnectReturnCode, ReasonCode
 from mqtt.encode import encode
 from mqtt.packets import Connect
 from tests import draw
+from tests.draw import site_of_gateways
 from tests.faithful_client import FaithfulClient, eventually
 from tests.gateway_site import CuttableSite, SiteBroker, site_broker
-
-pytest.importorskip("gateway.leases.control", reason="gateways do not share shards yet")
 
 A, B, C = NAMES
 ROUNDS: Final = 10
@@ -37,7 +36,7 @@ LOOK_S: Final = 20.0
 PATIENCE_S: Final = 20.0
 AGAIN_S: Final = 0.1
 
-pytestmark = [pytest.mark.drawn("gateways of a site", 1), pytest.mark.timeout(180)]
+pytestmark = [site_of_gateways, pytest.mark.timeout(180)]
 
 
 @pytest.fixture(scope="module")

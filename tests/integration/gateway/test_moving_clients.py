@@ -11,6 +11,8 @@ import pytest
 
 from harness.gateway_site import NAMES, Site
 from harness.processes import HOST, Broker
+from jobs.stack.process import wait_until
+from tests.draw import site_of_gateways
 from tests.faithful_client import FaithfulClient, eventually
 
 A, B, C = NAMES
@@ -19,8 +21,10 @@ ROUND: Final = 2
 MESSAGES_A_TURN: Final = 3
 TURN_S: Final = 0.2
 AGAIN_S: Final = 5.0
+SPREAD_S: Final = 30.0
+"""Until each gateway has its shards: they move one by one."""
 
-pytestmark = [pytest.mark.timeout(300)]
+pytestmark = [site_of_gateways, pytest.mark.timeout(300)]
 
 
 @pytest.fixture
@@ -29,6 +33,7 @@ def site(tmp_path: Path, own_broker: Broker, unique_prefix: str) -> Iterator[Sit
     with Site(tmp_path, own_broker.bootstrap, unique_prefix, settings=lambda name: sockets) as site:
         site.start()
         site.all_have_standbys()
+        assert wait_until(site.are_balanced, SPREAD_S)
         yield site
 
 

@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, TopicPartition
 from harness.gateway_site import NAMES
 from harness.processes import START_S
 from jobs.stack.process import wait_until
+from tests.draw import site_of_gateways
 from tests.faithful_client import FaithfulClient, eventually
 from tests.gateway_site import CuttableSite, SiteBroker, site_broker
 from tests.later_gateway import LATER
@@ -24,7 +25,7 @@ SHARDS: Final = 4
 MOVED: Final = (0, 1)
 READ_S: Final = 10.0
 
-pytestmark = [pytest.mark.drawn("gateways of two releases", 1), pytest.mark.timeout(180)]
+pytestmark = [site_of_gateways, pytest.mark.timeout(180)]
 
 
 @pytest.fixture(scope="module")
