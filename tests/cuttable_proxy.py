@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, Final, TypeVar, cast
 
 from harness.processes import HOST
+from tests.closing_servers import close_server
 
 T = TypeVar("T")
 ANYBODY: Final = ""
@@ -152,17 +153,14 @@ class CuttableProxy:
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(lambda: _Way(self).accept(), HOST, self.port)
 
-    def accept_no_more(self) -> None:
-        """Whoever was accepted and not made yet is reset once it is. The server must not be closed before: Python
-        3.11 forgets such connections without closing them."""
-        for listening in self._server.sockets:
-            asyncio.get_running_loop().remove_reader(listening.fileno())
+    async def close(self) -> None:
+        """Nobody is accepted any more, and all connections are being reset."""
         self._cut.add(ANYBODY)
-        for task in self._tasks:
+        await close_server(self._server)
+        tasks = list(self._tasks)
+        for task in tasks:
             task.cancel()
-
-    def close(self) -> None:
-        self._server.close()
+        await asyncio.gather(*tasks, return_exceptions=True)
         for way in list(self._ways):
             way.reset()
 
@@ -265,11 +263,7 @@ class Proxies:
     async def _close(self) -> None:
         """Returns once no connection is left, not even one that was being accepted."""
         for proxy in self._all:
-            proxy.accept_no_more()
-        others = asyncio.all_tasks() - {cast("asyncio.Task[Any]", asyncio.current_task())}
-        await asyncio.gather(*others, return_exceptions=True)
-        for proxy in self._all:
-            proxy.close()
+            await proxy.close()
         while any(proxy.connections for proxy in self._all):
             await asyncio.sleep(0)
 

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from types import TracebackType
 from typing import Any
 
+from tests.closing_servers import close_server
 from tests.namespaces import Namespace, enter
 
 START_S = 30.0
@@ -45,8 +46,10 @@ class Listener:
                 return
             finally:
                 ready.set()
-            async with server:
+            try:
                 await asyncio.get_running_loop().create_future()
+            finally:
+                await close_server(server)
 
         enter(self._inside.pid)
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:  # which cancels what is left, at its end
