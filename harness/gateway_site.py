@@ -229,11 +229,11 @@ class Site:
         return self.owner(self.shard_of(client))
 
     def owner(self, shard: int) -> SiteGateway:
+        """Who owns a shard, or claims it next if it is amid a move. Raises AssertionError."""
         if not self.is_cluster:
             return next(iter(self.gateways.values()))
-        name = self.watch.owners()[shard]
-        assert name is not None, f"nobody owns shard {shard}"
-        return self.gateways[name]
+        assert wait_until(lambda: self.watch.owners()[shard] is not None, OWNED_S), f"nobody owns shard {shard}"
+        return self.gateways[str(self.watch.owners()[shard])]
 
     def standby(self, shard: int) -> SiteGateway:
         """The first standby of a shard, by the log. Raises AssertionError if there is none."""

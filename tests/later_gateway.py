@@ -87,8 +87,8 @@ def become_later() -> None:
     replace(spool_records, "_encode", msgpack_with_more)
     share_encode, relay_encode, opening = share_messages.encode, relay_header.encode, frames.opening
 
-    def share_with_more(message: Any) -> Any:
-        value, headers = share_encode(message)
+    def share_with_more(message: Any, sender: Any) -> Any:
+        value, headers = share_encode(message, sender)
         return msgpack_with_more(lambda raw: raw)(value), [*headers, (LATER, b"1")]
 
     def relay_with_more(client: Any) -> bytes:
