@@ -10,8 +10,9 @@ What does not come to rest in time, has no exact state, is too large, or is refu
 
 import asyncio
 import socket
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from itertools import chain, count
 from typing import Final, NamedTuple
 
 import structlog
@@ -55,6 +56,8 @@ class Leaving:
     def __init__(self, server: HostServer, directory: SocketDirectory, home: ShardHome, to: str) -> None:
         self._server, self._directory, self._home, self._to = server, directory, home, to
         self._channel: Channel | None = None
+        self._loop = asyncio.get_running_loop()
+        self._until = 0.0
         self._held: list[MovableConnection] = []
         self._answers: dict[int, asyncio.Future[Taken]] = {}
 
@@ -69,10 +72,8 @@ class Leaving:
         for link in self._held:
             link.hold_deliveries()
             link.stop_reading()
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + HOLD_S
-        while loop.time() < deadline and not all(link.is_quiet for link in self._held):
-            await asyncio.sleep(_LOOK_S)
+        self._until = self._loop.time() + HOLD_S
+        await self._rest(self._held)
 
     async def leave(self) -> None:
         if self._channel is None:
@@ -83,13 +84,28 @@ class Leaving:
             sessions = [s for s in self._home.sessions.values() if s.link in held and s.persistent]
             writer = self._home.writer
             await asyncio.gather(*(writer.durable(partial(writer.windows, session)) for session in sessions))
-            for number, leavers in enumerate(_frames(self._leavers(sessions))):
-                left += await self._offer(self._channel, number, leavers)
+            numbers = count()
+            for start in range(0, len(sessions), FRAME_SOCKETS):
+                some = sessions[start : start + FRAME_SOCKETS]
+                await self._rest([s.link for s in some if isinstance(s.link, MovableConnection)])
+                frames = list(_frames(self._leavers(some)))  # all of them while they are at rest
+                try:
+                    for leavers in frames:
+                        left += await self._offer(self._channel, next(numbers), leavers)
+                finally:
+                    for leaver in chain.from_iterable(frames):
+                        leaver.socket.close()
         except SocketsError as error:
             log.warning("clients cannot go on at the next gateway", to=self._to, reason=str(error))
         finally:
             self._channel.close()
         log.info("clients moved", shard=self._home.number, to=self._to, clients=left, held=len(self._held))
+
+    async def _rest(self, connections: Sequence[MovableConnection]) -> None:
+        """Returns once all are quiet, or no more time is left. A checkpoint may write to the session log at any time,
+        and answers may wait for that."""
+        while self._loop.time() < self._until and not all(connection.is_quiet for connection in connections):
+            await asyncio.sleep(_LOOK_S)
 
     def _leavers(self, sessions: Iterable[Session]) -> Iterator[_Leaver]:
         for session in sessions:
@@ -104,7 +120,7 @@ class Leaving:
 
     async def _offer(self, channel: Channel, number: int, leavers: list[_Leaver]) -> int:
         """Returns how many have left. Raises SocketsError."""
-        answer = self._answers[number] = asyncio.get_running_loop().create_future()
+        answer = self._answers[number] = self._loop.create_future()
         offer = Offer(self._home.number, self._home.spool.epoch, number, [leaver.state for leaver in leavers])
         try:
             async with asyncio.timeout(ANSWER_S):
@@ -112,9 +128,6 @@ class Leaving:
                 taken = await answer
         except TimeoutError:
             raise SocketsError("the next gateway does not answer") from None
-        finally:
-            for leaver in leavers:
-                leaver.socket.close()
         gone = [leaver for place, leaver in enumerate(leavers) if place not in taken.refused]
         for leaver in gone:
             if leaver.session.link is leaver.connection:
