@@ -153,7 +153,7 @@ class KafkaBus:
         ]
         if self._thread is not None:
             ends.append(asyncio.to_thread(self._thread.join, timeout_s))
-        await asyncio.gather(*ends, asyncio.to_thread(self._readers.close))
+        await asyncio.gather(*ends)
         if self._timer is not None:
             self._timer.cancel()
         return await asyncio.to_thread(self._producer.flush, timeout_s)
