@@ -10,6 +10,7 @@ from gateway.host.outbound import PublishEncoder
 from gateway.shard.arrivals import Arrival
 from gateway.shard.rules import ClientRules
 from gateway.shard.system_topics import is_bridge_state
+from mqtt.aliases import OutboundAliases
 from mqtt.codes import ALLOWED_REASONS, VERSION_5, PacketType, ReasonCode
 from mqtt.limits import RECEIVE_MAXIMUM_DEFAULT
 from mqtt.packets import Connect, Publish
@@ -64,8 +65,9 @@ def granted_expiry(connect: Connect, limits: GatewayLimits) -> int:
 
 def outbound_encoder(connect: Connect, limits: GatewayLimits, clock: Callable[[], float]) -> PublishEncoder:
     """The encoder for deliveries to the client, with as many topic aliases as both sides allow (3.1.2.11.5)."""
-    taken = (connect.properties or {}).get("topic_alias_maximum", 0)
-    return PublishEncoder(connect.version, min(taken, limits.client_topic_alias_maximum), clock)
+    taken = (connect.properties or {}).get("topic_alias_maximum", 0) if connect.version == VERSION_5 else 0
+    most = min(taken, limits.client_topic_alias_maximum)
+    return PublishEncoder(connect.version, OutboundAliases(most) if most else None, clock)
 
 
 def connack_properties(connect: Connect, client: str, expiry_s: int, response_prefix: str) -> dict[str, Any]:

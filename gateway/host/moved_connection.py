@@ -32,8 +32,8 @@ class MovedConnection(MovableConnection):
         self._state = state
         self._core = ServerConnection.resumed(of, server.connection_limits, server.now(), server.traffic)
         self._version, self._until, self._first = of.version, state.until, None
-        self._encoder = PublishEncoder(of.version, 0, server.clock)
-        self._encoder.aliases = OutboundAliases.resumed(state.aliases) if of.version == VERSION_5 else None
+        aliases = OutboundAliases.resumed(state.aliases) if of.version == VERSION_5 else None
+        self._encoder = PublishEncoder(of.version, aliases, server.clock)
         self._waits_for_messages = bool(state.session.in_hand)
         self._has_begun = False
         self._timer: asyncio.TimerHandle | None = None

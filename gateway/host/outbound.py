@@ -11,14 +11,14 @@ from mqtt.wire import write_varint
 
 
 class PublishEncoder:
-    """Encodes for one connection. `aliases` is how many topic aliases the client accepts, as `aliases`
-    knows afterwards; `clock` gives seconds since the epoch."""
+    """Encodes for one connection. `aliases` are those that the client knows, None if it takes none; `clock` gives
+    seconds since the epoch."""
 
     __slots__ = ("_clock", "_identifiers", "_identifiers_encoded", "_is_v5", "_unsent", "aliases")
 
-    def __init__(self, version: int, aliases: int, clock: Callable[[], float]) -> None:
+    def __init__(self, version: int, aliases: OutboundAliases | None, clock: Callable[[], float]) -> None:
         self._is_v5 = version == VERSION_5
-        self.aliases = OutboundAliases(aliases) if self._is_v5 and aliases else None
+        self.aliases = aliases
         self._clock = clock
         self._unsent: str | None = None
         self._identifiers: tuple[int, ...] = ()

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from gateway.host.outbound import PublishEncoder
 from gateway.shard.messages import Delivery, Message, PendingMessage
+from mqtt.aliases import OutboundAliases
 from mqtt.decode import Decoder
 from mqtt.packets import Publish
 from mqtt.properties import NO_PROPERTIES
@@ -30,7 +31,7 @@ def decoded(data: bytes, version: int = 5) -> Publish:
 @given(maximum=st.integers(0, 4), steps=st.lists(st.tuples(st.sampled_from(TOPICS), st.booleans()), max_size=40))
 def test_a_client_that_keeps_the_aliases_finds_every_topic(maximum: int, steps: list[tuple[str, bool]]) -> None:
     """[MQTT-3.3.2-8], 3.3.2.3.4: no alias above the maximum, none unknown, also if a PUBLISH is not sent at last."""
-    encoder, known = PublishEncoder(5, maximum, lambda: NOW), dict[int, str]()
+    encoder, known = PublishEncoder(5, OutboundAliases(maximum) if maximum else None, lambda: NOW), dict[int, str]()
     for topic, is_sent in steps:
         of = message(topic)
         packet = decoded(encoder.encode(of, delivery(of)))
@@ -49,7 +50,7 @@ def test_a_client_that_keeps_the_aliases_finds_every_topic(maximum: int, steps: 
 
 
 def test_a_topic_that_comes_again_is_sent_by_its_alias() -> None:
-    encoder, of = PublishEncoder(5, 1, lambda: NOW), message("a/b", properties=b"\x03\x03\x00\x00")
+    encoder, of = PublishEncoder(5, OutboundAliases(1), lambda: NOW), message("a/b", properties=b"\x03\x03\x00\x00")
     sizes = []
     for _ in range(2):
         sizes.append(len(encoder.encode(of, delivery(of, (3, 4)))))
@@ -60,7 +61,7 @@ def test_a_topic_that_comes_again_is_sent_by_its_alias() -> None:
 def test_own_properties_stand_with_those_of_the_message() -> None:
     """3.3.2.3.3, 3.3.2.3.8: the rest of the time, and all subscription identifiers."""
     of = message("a", expires=int((NOW + 9.5) * 1000), properties=b"\x05\x03\x00\x02xy")
-    packet = decoded(PublishEncoder(5, 3, lambda: NOW).encode(of, delivery(of, (3, 4))))
+    packet = decoded(PublishEncoder(5, OutboundAliases(3), lambda: NOW).encode(of, delivery(of, (3, 4))))
     assert packet.properties == {
         "message_expiry_interval": 9,
         "subscription_identifier": [3, 4],
@@ -71,5 +72,5 @@ def test_own_properties_stand_with_those_of_the_message() -> None:
 
 def test_version_3_1_1_has_none_of_it() -> None:
     of = message("a", expires=5, properties=b"\x05\x03\x00\x02xy")
-    packet = decoded(PublishEncoder(4, 3, lambda: NOW).encode(of, delivery(of, (3,))), 4)
+    packet = decoded(PublishEncoder(4, None, lambda: NOW).encode(of, delivery(of, (3,))), 4)
     assert (packet.topic, packet.properties) == ("a", None)
