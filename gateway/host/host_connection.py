@@ -8,6 +8,7 @@ from typing import Any
 import structlog
 
 from gateway.errors import BusError
+from gateway.host.answers import publish_refusal, suback_codes
 from gateway.host.authenticator import NotAdmitted
 from gateway.host.close_reasons import close_reason
 from gateway.host.connection import Transport
@@ -21,7 +22,7 @@ from gateway.shard.arrivals import LOST_CONNECTING
 from gateway.shard.messages import Delivery, Message
 from gateway.shard.rules import FOR_EVER, Paced
 from gateway.shard.shard_home import Attached
-from mqtt.codes import ALLOWED_REASONS, VERSION_5, PacketType, ReasonCode
+from mqtt.codes import VERSION_5, ReasonCode
 from mqtt.encode import encode_puback, encode_pubrec, encode_pubrel
 from mqtt.packets import (
     Connect,
@@ -338,9 +339,7 @@ class HostConnection:
 
     async def _subscribe(self, attached: Attached, packet: Subscribe) -> None:
         def answer(codes: list[ReasonCode]) -> None:
-            if self._version != VERSION_5:
-                codes = [c if c < ReasonCode.UNSPECIFIED_ERROR else ReasonCode.UNSPECIFIED_ERROR for c in codes]
-            self._core.send(Suback(packet.packet_id, codes))
+            self._core.send(Suback(packet.packet_id, suback_codes(self._version, codes)))
 
         await attached.home.subscribe(attached.session, packet, answer)
 
@@ -349,15 +348,11 @@ class HostConnection:
         self._core.send(Unsuback(packet.packet_id, codes))
 
     def _refuse_publish(self, qos: int, packet_id: int, reason: ReasonCode) -> None:
-        """Refuses a PUBLISH. MQTT 5 can tell the client the reason. 3.1.1 cannot, so the connection ends and the client
-        retries later; likewise for a reason that no acknowledgement can carry. QoS 0 has no acknowledgement: the
-        message is counted and dropped."""
-        if reason is ReasonCode.PACKET_TOO_LARGE:  # the message is; acknowledgements have no code for that
-            reason = ReasonCode.QUOTA_EXCEEDED
-        if reason not in ALLOWED_REASONS[PacketType.PUBACK] or (qos and self._version != VERSION_5):
-            self.disconnect(reason)
+        told, ends = publish_refusal(self._version, qos, reason)
+        if ends:
+            self.disconnect(told)
         elif qos:
-            self._core.send(Puback(packet_id, reason) if qos == 1 else Pubrec(packet_id, reason))
+            self._core.send(Puback(packet_id, told) if qos == 1 else Pubrec(packet_id, told))
 
     def _is_over(self) -> bool:
         return self._gone or self._core.closed is not None

@@ -108,6 +108,7 @@ class ShardHome:
         self.routes = ShardRoutes(node.bus, topics.routes, number, int(settings.router.route_lead_s * 1000))
         self.feeds = FeedWriter(node, self.state, self.routes)
         self.inbound = InboundPosition(node.publishes)
+        self._publisher = partial(Publisher, node, self.inbound, self.unsettled)
         self.promises = Promises(number, node.sessions_reader, on_superseded)
         self.writer = SessionLogWriter(node.bus, topics.sessions, number, node.on_fatal, self.promises)
         self.catch_up = IngressCatchUpReader(self.state.order, ingress, instructed_to, spawn)
@@ -275,8 +276,9 @@ class ShardHome:
         return self._attached(session, True, moved.link, moved.rules, moved.hears_refusals)
 
     def _attached(self, session: Session, present: bool, link: Link, rules: ClientRules, hears: bool) -> Attached:
-        of = self._node, self.inbound, self.unsettled, session.client, session, link, rules, ""
-        return Attached(self, session, present, Publisher(*of, hears, self.promises, self.spool.epoch))
+        of = session.client, session, link, rules
+        publisher = self._publisher(*of, hears_refusals=hears, promises=self.promises, epoch=self.spool.epoch)
+        return Attached(self, session, present, publisher)
 
     def resume(self, session: Session, link: Link) -> None:
         """CONNACK is sent: delivers, again what was in flight."""
@@ -291,11 +293,10 @@ class ShardHome:
 
     def publisher(self, client: str, link: Link, rules: ClientRules) -> Publisher:
         """Publishes at QoS 0 and 1 what a client without a session posts over HTTP; `link` is answered."""
-        of = self._node, self.inbound, self.unsettled, client, None, link, rules
-        return Publisher(*of, flags=HTTP_FLAG, epoch=self.spool.epoch)
+        return self._publisher(client, None, link, rules, flags=HTTP_FLAG, epoch=self.spool.epoch)
 
     def _will_publisher(self, client: str) -> Publisher:
-        return Publisher(self._node, self.inbound, self.unsettled, client, None, None, epoch=self.spool.epoch)
+        return self._publisher(client, None, None, epoch=self.spool.epoch)
 
     def release(self, session: Session, link: Link, packet_id: int) -> None:
         """PUBREL: the client may use the packet id again once that is durable (G8)."""
