@@ -91,7 +91,8 @@ async def run(settings: Settings, part: str) -> None:
 
     _on_signals(_STOP_SIGNALS, loop, stop)
     gateway, counts = settings.gateway, Counter[str]()
-    allow_open_files(gateway.limits)
+    limits = gateway.limits
+    allow_open_files(limits.open_files, f"gateway.limits.connections = {limits.connections}")
     access = open_access(gateway, time.time, counts)
     platform = Platform(gateway.mesh, time.time) if gateway.mesh.enabled else None
     tls = ServerTls(gateway.tls) if gateway.tls.is_on else None

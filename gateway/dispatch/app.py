@@ -5,7 +5,6 @@ being looked at.
 """
 
 import asyncio
-import resource
 import signal
 import socket
 import time
@@ -26,7 +25,7 @@ from gateway.dispatch.dispatcher import Dispatcher
 from gateway.dispatch.listening import open_listening, port_of
 from gateway.dispatch.observer import DispatcherMetrics, DispatcherObserver
 from gateway.dispatch.replacement import Predecessor, Replaceable, find_predecessor
-from gateway.host.open_files import decide
+from gateway.host.open_files import allow_open_files
 from gateway.leases.follower import LeasesFollower
 from gateway.leases.owners import Owners
 from gateway.members.follower import MembersFollower
@@ -72,7 +71,8 @@ async def run(settings: Settings, part: str) -> None:
 
     for number in _STOP_SIGNALS:
         loop.add_signal_handler(number, stop, False)
-    _allow_open_files(gateway.dispatcher.connections + RESERVED_FILES)
+    connections = gateway.dispatcher.connections
+    allow_open_files(connections + RESERVED_FILES, f"gateway.dispatcher.connections = {connections}")
     counts, bus = Counter[str](), KafkaBus(settings.kafka, loop, fatal)
     with SocketDirectory(Path(gateway.cluster.sockets)) as directory:
         dispatcher = Dispatcher(
@@ -99,7 +99,7 @@ async def run(settings: Settings, part: str) -> None:
         finally:
             replaceable.close()
             dispatcher.accept_no_more()
-            observer.stop()
+            await observer.stop()
         wait_s = _GIVE_S + (gateway.dispatcher.connect_timeout_s if is_replaced else 0.0)
         await dispatcher.finish(wait_s, at_once=not is_replaced)
         await bus.close(_GIVE_S)
@@ -158,12 +158,3 @@ async def _observe(observer: DispatcherObserver, gateway: GatewaySettings, has_p
                 log.error("cannot serve metrics", port=port, reason=error.strerror)
         await asyncio.sleep(_METRICS_AGAIN_S)
     return None
-
-
-def _allow_open_files(needed: int) -> None:
-    """Raises the soft limit, as far as the hard one allows."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    decided = decide(needed, soft, hard)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (decided.soft, hard))
-    if not decided.is_enough:
-        log.warning(f"this process may open {decided.soft} files, but needs {needed}: raise the hard limit")

@@ -1,25 +1,20 @@
-"""`/metrics`, `/healthz` and `/readyz` of the dispatcher (HTTP/1.1, a request a connection).
-
-Who connects may be anybody: requests are short, few at a time, and must arrive in time.
-"""
+"""`/metrics`, `/healthz` and `/readyz` of the dispatcher."""
 
 import asyncio
-import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 import msgspec
-from prometheus_client import CollectorRegistry, ProcessCollector
+from aiohttp import web
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
+from gateway.observe.exposition import Exposition
+from gateway.observe.http_listener import HttpListener
 from schemas.readiness import readiness_report
 
 CONNECTIONS: Final = 20
-LONGEST_S: Final = 10.0
-_REQUEST_BYTES: Final = 8192
 
 _COUNTERS: Final = {
     "accepted": ("waystation_dispatcher_connections_accepted", "Connections that the dispatcher accepted"),
@@ -70,58 +65,28 @@ class DispatcherObserver:
     """Serves until it is stopped; `faults` says what is wrong with each part, "" if nothing is."""
 
     def __init__(self, metrics: Collector, faults: Callable[[], Mapping[str, str]]) -> None:
-        self._registry = CollectorRegistry()
-        self._registry.register(metrics)
-        ProcessCollector(registry=self._registry)
-        self._faults = faults
-        self._open = 0
-        self._server: asyncio.Server | None = None
+        self._gathered, self._faults = metrics, faults
+        self._exposition = Exposition()
+        self._listener = HttpListener(CONNECTIONS)
+        routes = {"/metrics": self._metrics, "/healthz": self._healthz, "/readyz": self._readyz}
+        self._listener.add_routes([web.get(path, handler) for path, handler in routes.items()])
 
     async def start(self, host: str, port: int) -> int:
         """Returns the port. Raises OSError."""
-        self._server = await asyncio.start_server(self._connected, host, port, limit=_REQUEST_BYTES)
-        return int(self._server.sockets[0].getsockname()[1])
+        return await self._listener.start(host, port)
 
-    def stop(self) -> None:
-        if self._server is not None:
-            self._server.close()
+    async def stop(self) -> None:
+        await self._listener.stop()
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._open += 1
-        try:
-            if self._open <= CONNECTIONS:
-                async with asyncio.timeout(LONGEST_S):
-                    head = await reader.readuntil(b"\r\n\r\n")
-                    writer.write(self._answer(head.decode("latin-1")))
-                    await writer.drain()
-        except (OSError, EOFError, TimeoutError, asyncio.LimitOverrunError):
-            pass
-        finally:
-            self._open -= 1
-            writer.close()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
+    async def _metrics(self, request: web.Request) -> web.Response:
+        families, accept = list(self._gathered.collect()), request.headers.get("Accept", "")
+        text, content_type = await asyncio.to_thread(self._exposition.render, families, accept)
+        return web.Response(body=text, headers={"Content-Type": content_type})
 
-    def _answer(self, head: str) -> bytes:
-        method, _, rest = head.partition(" ")
-        path = rest.partition(" ")[0].partition("?")[0]
-        if method != "GET":
-            return _response("405 Method Not Allowed", b"")
-        if path == "/healthz":
-            return _response("200 OK", b"ok\n")
-        if path == "/readyz":
-            faults = self._faults()
-            status = "503 Service Unavailable" if any(faults.values()) else "200 OK"
-            return _response(status, msgspec.json.encode(readiness_report(faults)), "application/json")
-        if path == "/metrics":
-            accept = [line.partition(":")[2] for line in head.lower().split("\r\n") if line.startswith("accept:")]
-            encode, content_type = choose_encoder(",".join(accept))
-            return _response("200 OK", encode(self._registry), content_type)
-        return _response("404 Not Found", b"")
+    async def _healthz(self, request: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
 
-
-def _response(status: str, body: bytes, content_type: str = "text/plain") -> bytes:
-    head = (
-        f"HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
-    )
-    return head.encode("latin-1") + body
+    async def _readyz(self, request: web.Request) -> web.Response:
+        faults = self._faults()
+        body, status = msgspec.json.encode(readiness_report(faults)), 503 if any(faults.values()) else 200
+        return web.Response(body=body, status=status, content_type="application/json")

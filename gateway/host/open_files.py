@@ -5,8 +5,6 @@ from typing import NamedTuple
 
 import structlog
 
-from schemas.settings import GatewayLimits
-
 log = structlog.get_logger(__name__)
 
 
@@ -26,20 +24,21 @@ def decide(needed: int, soft: int, hard: int) -> OpenFiles:
     return OpenFiles(hard, False)
 
 
-def allow_open_files(limits: GatewayLimits) -> OpenFiles:
-    """Raises the soft limit as far as the gateway's connections need and the hard limit allows.
+def allow_open_files(needed: int, setting: str) -> OpenFiles:
+    """Raises the soft limit as far as a process's connections need and the hard limit allows. `setting`: which one
+    needs so many, and its value.
 
-    Too low a limit is no error: the gateway serves as many connections as it can, and the log says how many it cannot.
+    Too low a limit is no error: the process serves as many connections as it can, and the log says how many it cannot.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    decided = decide(limits.open_files, soft, hard)
+    decided = decide(needed, soft, hard)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (decided.soft, hard))
     except (ValueError, OSError):  # the system has another limit
-        decided = OpenFiles(soft, soft >= limits.open_files)
+        decided = OpenFiles(soft, soft >= needed)
     if not decided.is_enough:
         log.warning(
-            f"this process may open {decided.soft} files, but gateway.limits.connections = {limits.connections} needs "
-            f"{limits.open_files}: raise the hard limit (`ulimit -Hn`, LimitNOFILE= of systemd) or lower the setting"
+            f"this process may open {decided.soft} files, but {setting} needs {needed}: raise the hard limit "
+            f"(`ulimit -Hn`, LimitNOFILE= of systemd) or lower the setting"
         )
     return decided

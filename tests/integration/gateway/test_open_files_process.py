@@ -32,7 +32,7 @@ def raised(connections: int) -> tuple[tuple[int, int], list[Any]]:
 def print_raised(connections: int) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (500, HARD))
     with capture_logs() as said:
-        allow_open_files(limits(connections))
+        allow_open_files(limits(connections).open_files, f"gateway.limits.connections = {connections}")
     sys.stdout.write(json.dumps([resource.getrlimit(resource.RLIMIT_NOFILE), said]))
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 from gateway.errors import SpoolError
-from gateway.observe import observer
+from gateway.observe import http_listener, observer
 from gateway.observe.readiness import Readiness
 from tests.unit.gateway.observe.observed import HOST, Observed, observed, run_real
 
@@ -101,7 +101,7 @@ def test_a_connection_without_a_request_ends_and_those_too_many_at_once(tmp_path
     """Whoever holds connections keeps nobody out for long."""
 
     async def scenario() -> None:
-        with patch.object(observer, "SILENCE_S", 0.3), patch.object(observer, "CONNECTIONS", 2):
+        with patch.object(http_listener, "SILENCE_S", 0.3), patch.object(observer, "CONNECTIONS", 2):
             async with observed(tmp_path) as here:
                 port = int(here.url.rpartition(":")[2])
                 holding = [await asyncio.open_connection(HOST, port) for _ in range(2)]
