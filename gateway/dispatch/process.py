@@ -24,6 +24,7 @@ from gateway.dispatch.arrival import Arrival
 from gateway.dispatch.frames import Frame, decode_frame, encode_frame
 from gateway.errors import SocketsError
 from gateway.sockets.channel import FRAME_SOCKETS, Channel
+from gateway.sockets.channels import close_sockets
 
 CONFIRM_S: Final = 1.0
 """How long a gateway may take. It confirms at once, unless its process stands still."""
@@ -80,8 +81,7 @@ class Process:
             self._sending = None
 
     def _answered(self, data: bytes, sockets: list[socket.socket]) -> None:
-        for one in sockets:
-            one.close()
+        close_sockets(sockets)
         try:
             frame = decode_frame(data)
         except SocketsError:

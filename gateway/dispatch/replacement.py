@@ -15,6 +15,7 @@ import structlog
 from gateway.dispatch.frames import DISPATCHER, Frame, decode_frame, encode_frame
 from gateway.errors import SocketsError
 from gateway.sockets.channel import Channel
+from gateway.sockets.channels import Channels, close_sockets
 from gateway.sockets.directory import SocketDirectory
 
 ANSWER_S: Final = 5.0
@@ -35,26 +36,14 @@ class Replaceable:
     ) -> None:
         self._listening, self._on_replaced = listening, on_replaced
         self._successor: Channel | None = None
-        self._asked: set[Channel] = set()
         self._sending: set[asyncio.Future[None]] = set()
-        self._name = directory.listen(DISPATCHER, self._accept)
+        self._channels = Channels(directory, DISPATCHER, self._came, self._ended)
 
     def close(self) -> None:
-        self._name.close()
-        for channel in list(self._asked):
-            channel.close()
-        self._asked.clear()
+        self._channels.close()
 
-    def _accept(self, connection: socket.socket) -> None:
-        def came(data: bytes, sockets: list[socket.socket]) -> None:
-            for one in sockets:
-                one.close()
-            self._came(channel, data)
-
-        channel = Channel(connection, came, lambda: self._ended(channel))
-        self._asked.add(channel)
-
-    def _came(self, channel: Channel, data: bytes) -> None:
+    def _came(self, channel: Channel, data: bytes, sockets: list[socket.socket]) -> None:
+        close_sockets(sockets)
         try:
             kind = decode_frame(data).kind
         except SocketsError:
@@ -69,11 +58,10 @@ class Replaceable:
         elif kind == "accepting" and self._successor is channel:
             self._on_replaced()
         else:
-            channel.close()
+            self._channels.refuse(channel)
             self._ended(channel)
 
     def _ended(self, channel: Channel) -> None:
-        self._asked.discard(channel)
         if self._successor is channel:
             self._successor = None
 
@@ -101,8 +89,7 @@ async def find_predecessor(directory: SocketDirectory, timeout_s: float = ANSWER
 
     def came(data: bytes, sockets: list[socket.socket]) -> None:
         if answered.done():
-            for one in sockets:
-                one.close()
+            close_sockets(sockets)
         else:
             answered.set_result(sockets)
 

@@ -20,7 +20,8 @@ from gateway.host.moved_records import ClientState, Offer, Taken, decode_client,
 from gateway.shard.moved_clients import CLAIMS_APART
 from gateway.shard.shard_home import ShardHome
 from gateway.sockets.channel import Channel
-from gateway.sockets.directory import Listening, SocketDirectory
+from gateway.sockets.channels import Channels
+from gateway.sockets.directory import SocketDirectory
 from mqtt.codes import VERSION_5, ReasonCode
 from mqtt.encode import encode
 from mqtt.packets import Disconnect
@@ -48,22 +49,19 @@ class Moves:
     def __init__(self, server: HostServer, directory: SocketDirectory, name: str) -> None:
         self._server, self._directory, self._name = server, directory, name
         self._loop = asyncio.get_running_loop()
-        self._listening: Listening | None = None
-        self._channels: set[Channel] = set()
+        self._channels: Channels | None = None
         self._waiting: dict[int, list[_Waiting]] = {}
         self._arrived: dict[int, list[MovedConnection]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
         """Raises SocketsError."""
-        self._listening = self._directory.listen(handover_name(self._name), self._accept)
+        self._channels = Channels(self._directory, handover_name(self._name), self._take)
 
     def stop(self) -> None:
         """Takes no more; who still waits is disconnected."""
-        if self._listening is not None:
-            self._listening.close()
-        for channel in self._channels:
-            channel.close()
+        if self._channels is not None:
+            self._channels.close()
         if self._timer is not None:
             self._timer.cancel()
         for waiting in self._waiting.values():
@@ -118,13 +116,6 @@ class Moves:
             return None
         return connection
 
-    def _accept(self, connection: socket.socket) -> None:
-        def taken(frame: bytes, sockets: list[socket.socket]) -> None:
-            self._take(channel, frame, sockets)
-
-        channel = Channel(connection, taken, lambda: self._channels.discard(channel))
-        self._channels.add(channel)
-
     def _take(self, channel: Channel, frame: bytes, sockets: list[socket.socket]) -> None:
         try:
             offer = decode_frame(frame)
@@ -132,10 +123,8 @@ class Moves:
             log.warning("another gateway passes what is not understood", reason=str(error))
             offer = None
         if not isinstance(offer, Offer) or len(offer.clients) != len(sockets):
-            for one in sockets:
-                one.close()
-            self._channels.discard(channel)
-            channel.close()
+            if self._channels is not None:
+                self._channels.refuse(channel, sockets)
             return
         until, refused = self._loop.time() + WAIT_S, []
         for place, (raw, one) in enumerate(zip(offer.clients, sockets, strict=True)):

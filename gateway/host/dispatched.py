@@ -8,7 +8,7 @@ to another process, which then reads them: so they are closed unread.
 import asyncio
 import socket
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import structlog
@@ -18,6 +18,7 @@ from gateway.errors import SocketsError
 from gateway.host.host_server import HostServer
 from gateway.host.listeners import tcp_protocol
 from gateway.sockets.channel import Channel
+from gateway.sockets.channels import Channels, close_sockets
 from gateway.sockets.directory import SocketDirectory
 from schemas.settings import GatewaySettings
 
@@ -33,29 +34,18 @@ class DispatchedClients:
     ) -> None:
         self._protocol, self._counts = protocol, counts
         self._loop = asyncio.get_running_loop()
-        self._channels: set[Channel] = set()
         self._taking: set[asyncio.Task[None]] = set()
         self._directory = SocketDirectory(directory)
         try:
-            self._listening = self._directory.listen(gateway_name(gateway), self._accept)
+            self._channels = Channels(self._directory, gateway_name(gateway), self._came)
         except SocketsError:
             self._directory.close()
             raise
 
     def close(self) -> None:
         """Takes none any more: the dispatcher gives them to others, also those that were not confirmed."""
-        self._listening.close()
+        self._channels.close()
         self._directory.close()
-        for channel in list(self._channels):
-            channel.close()
-        self._channels.clear()
-
-    def _accept(self, connection: socket.socket) -> None:
-        def came(data: bytes, sockets: list[socket.socket]) -> None:
-            self._came(channel, data, sockets)
-
-        channel = Channel(connection, came, lambda: self._channels.discard(channel))
-        self._channels.add(channel)
 
     def _came(self, channel: Channel, data: bytes, sockets: list[socket.socket]) -> None:
         try:
@@ -64,9 +54,7 @@ class DispatchedClients:
                 raise SocketsError(f"a frame of the kind {frame.kind} is for others")
         except SocketsError as error:
             log.warning("the dispatcher sends what this version does not know", reason=str(error))
-            _close(sockets)
-            channel.close()
-            self._channels.discard(channel)
+            self._channels.refuse(channel, sockets)
             return
         task = self._loop.create_task(self._take(channel, frame.number, sockets))
         self._taking.add(task)
@@ -76,7 +64,7 @@ class DispatchedClients:
         try:
             await channel.send(encode_frame(Frame("taken", batch)))
         except SocketsError:
-            _close(sockets)
+            close_sockets(sockets)
             return
         self._counts["dispatched"] += len(sockets)
         begun = (self._loop.connect_accepted_socket(self._protocol, one) for one in sockets)
@@ -92,8 +80,3 @@ def open_dispatched(server: HostServer, settings: GatewaySettings) -> Dispatched
     if not directory:
         return None
     return DispatchedClients(Path(directory), settings.name, tcp_protocol(server, settings), server.counts)
-
-
-def _close(sockets: Sequence[socket.socket]) -> None:
-    for one in sockets:
-        one.close()

@@ -24,6 +24,7 @@ from gateway.host.moved_records import CLIENT_BYTES, Offer, Taken, decode_frame,
 from gateway.shard.session import Session
 from gateway.shard.shard_home import ShardHome
 from gateway.sockets.channel import FRAME_BYTES, FRAME_SOCKETS, Channel
+from gateway.sockets.channels import close_sockets
 from gateway.sockets.directory import SocketDirectory
 from schemas.errors import RecordError
 
@@ -136,8 +137,7 @@ class Leaving:
         return len(gone)
 
     def _answered(self, frame: bytes, sockets: list[socket.socket]) -> None:
-        for one in sockets:
-            one.close()
+        close_sockets(sockets)
         try:
             answer = decode_frame(frame)
         except RecordError:
