@@ -17,7 +17,7 @@ from typing import Annotated, Final
 import msgspec
 
 from feeds.merge_state import StreamState
-from gateway.shard.spool_versions import check_version, version_in
+from gateway.shard.spool_versions import check_version, malformed
 from schemas.errors import RecordError
 
 VERSION: Final = 1
@@ -106,11 +106,8 @@ def checked(key: bytes, value: bytes | None) -> bytes:
             raise RecordError("its key names no place")
         state = _decoder.decode(value)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecordError) as error:
-        check_version(key, version_in(value or b""), VERSION)
-        raise RecordError(f"spool record {key[:80]!r} is malformed: {error}") from error
+        raise malformed(key, value or b"", VERSION, error) from error
     check_version(key, state.version, VERSION)
-    if state.version != VERSION:
-        raise RecordError(f"spool record {key[:80]!r} has the unknown version {state.version}")
     return value
 
 

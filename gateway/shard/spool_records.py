@@ -42,7 +42,7 @@ import msgspec
 from gateway.shard import feed_states
 from gateway.shard.messages import Message
 from gateway.shard.spool_batch import FurtherInstruction, NumberedMessage, Part, Row, SpoolBatch
-from gateway.shard.spool_versions import check_version, version_in
+from gateway.shard.spool_versions import about, check_version, malformed, version_in
 from gateway.shard.taken_bundles import checked
 from schemas.envelope import Instruction
 from schemas.errors import NewerVersion, RecordError
@@ -55,8 +55,6 @@ _HIGHEST = 2**63 - 1
 _BUNDLES = b"b/"
 _SOURCES = b"s/"
 _NUMBER = re.compile(rb"0|[1-9][0-9]{0,18}")
-_SHOWN = 80
-"""Bytes of a key that an error shows."""
 
 Number = Annotated[int, msgspec.Meta(ge=0, le=_HIGHEST)]
 TimeMs = Annotated[int, msgspec.Meta(ge=-_HIGHEST, le=_HIGHEST)]
@@ -251,7 +249,7 @@ class _Fold:
                 self.marker = _decoded(_markers, key, value)
             case _:
                 if value is not None and version_in(value) > 0:
-                    raise NewerVersion(_text(key, "is of an unknown kind"))
+                    raise NewerVersion(about(key, "is of an unknown kind"))
                 raise _error(key, "is of an unknown kind")
 
     def _apply_message(self, key: bytes, number: int, value: bytes | None) -> None:
@@ -326,17 +324,10 @@ def _decoded(decoder: msgspec.msgpack.Decoder[V], key: bytes, value: bytes | Non
     try:
         found = decoder.decode(value)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        check_version(key, version_in(value), VERSION)
-        raise _error(key, f"is malformed: {error}") from error
+        raise malformed(key, value, VERSION, error) from error
     check_version(key, found.version, VERSION)
-    if found.version != VERSION:
-        raise _error(key, f"has the unknown version {found.version}")
     return found
 
 
-def _text(key: bytes, problem: str) -> str:
-    return f"spool record {key[:_SHOWN]!r} {problem}"
-
-
 def _error(key: bytes, problem: str) -> RecordError:
-    return RecordError(_text(key, problem))
+    return RecordError(about(key, problem))

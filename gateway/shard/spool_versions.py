@@ -6,9 +6,10 @@ holds for all releases, so each can tell what a later one has written from what 
 
 import msgspec
 
-from schemas.errors import NewerVersion
+from schemas.errors import NewerVersion, RecordError
 
 _SHOWN = 80
+"""Bytes of a key that an error shows."""
 
 
 def version_in(value: bytes) -> int:
@@ -25,7 +26,21 @@ def version_in(value: bytes) -> int:
     return version if isinstance(version, int) and not isinstance(version, bool) else 0
 
 
-def check_version(key: bytes, version: int, highest: int) -> None:
-    """Raises NewerVersion if it is above the `highest` that this release reads."""
-    if version > highest:
-        raise NewerVersion(f"spool record {key[:_SHOWN]!r} has the unknown version {version}")
+def check_version(key: bytes, version: int, present: int) -> None:
+    """Raises NewerVersion if it is above the `present` one, which this release reads, RecordError if it is another."""
+    if version != present:
+        text = about(key, f"has the unknown version {version}")
+        raise NewerVersion(text) if version > present else RecordError(text)
+
+
+def malformed(key: bytes, value: bytes, present: int, error: Exception) -> RecordError:
+    """What to raise for a value that cannot be decoded; NewerVersion if it may be right in a later release."""
+    version = version_in(value)
+    if version > present:
+        return NewerVersion(about(key, f"has the unknown version {version}"))
+    return RecordError(about(key, f"is malformed: {error}"))
+
+
+def about(key: bytes, problem: str) -> str:
+    """The sentence that says what is wrong with a record."""
+    return f"spool record {key[:_SHOWN]!r} {problem}"

@@ -32,7 +32,7 @@ from typing import Annotated, Final, NamedTuple
 import msgspec
 
 from gateway.shard.messages import Message
-from gateway.shard.spool_versions import check_version, version_in
+from gateway.shard.spool_versions import check_version, malformed
 from schemas.envelope import BUNDLE_WINDOW
 from schemas.errors import RecordError
 
@@ -229,11 +229,8 @@ def checked(key: bytes, value: bytes) -> bytes:
         if record.base > low_water or any(s - low_water >= BUNDLE_WINDOW for s, _ in record.recent):
             raise RecordError("its sequences are too far from its low-water mark")
     except (msgspec.MsgspecError, UnicodeDecodeError, RecordError) as error:
-        check_version(key, version_in(value), VERSION)
-        raise RecordError(f"spool record {key[:80]!r} is malformed: {error}") from error
+        raise malformed(key, value, VERSION, error) from error
     check_version(key, record.version, VERSION)
-    if record.version != VERSION:
-        raise RecordError(f"spool record {key[:80]!r} has the unknown version {record.version}")
     return value
 
 
