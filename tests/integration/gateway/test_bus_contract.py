@@ -9,10 +9,12 @@ from gateway.bus import KafkaBus
 from gateway.record import Record
 from schemas.settings import KafkaSettings
 from tests.conftest import LocalBroker
-from tests.unit.gateway.bus_contract import BusContract, Check
+from tests.unit.gateway.bus_contract import BusContract
+from tests.unit.gateway.bus_reads_contract import BusReadsContract
+from tests.unit.gateway.bus_scenarios import Check
 
 
-class TestKafkaBus(BusContract):
+class TestKafkaBus(BusContract, BusReadsContract):
     @pytest.fixture(autouse=True)
     def _on(self, broker: LocalBroker, unique_prefix: str) -> None:
         self._broker, self._topics = broker, broker.topics(unique_prefix)

@@ -8,11 +8,13 @@ from confluent_kafka import KafkaError
 from gateway.memory_bus import MemoryBroker, MemoryBus
 from gateway.record import Record
 from schemas.topics import Topics
-from tests.unit.gateway.bus_contract import BusContract, Check, Producing
+from tests.unit.gateway.bus_contract import BusContract
+from tests.unit.gateway.bus_reads_contract import BusReadsContract
+from tests.unit.gateway.bus_scenarios import Check, Producing
 from tests.unit.gateway.shard.virtual_time import EPOCH, run
 
 
-class TestMemoryBus(BusContract):
+class TestMemoryBus(BusContract, BusReadsContract):
     def scenario(self, check: Check) -> None:
         async def scenario() -> None:
             loop = asyncio.get_running_loop()
