@@ -23,6 +23,8 @@ from tests import in_processes
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tests.gateway_site import SiteBroker
+
 pytest_plugins = ["tests.draw", "tests.processor_time"]
 pytest.register_assert_rewrite(
     "tests.acceptance.gateway_soak", "tests.acceptance.site_soak", "tests.faithful_client", "harness.gateway_site"
@@ -132,6 +134,15 @@ def own_broker(tmp_path: Path, java_home: Path, jars: Path) -> Iterator[Broker]:
     broker = Broker(tmp_path, java_home, heap="256m").start()
     yield broker
     broker.stop()
+
+
+@pytest.fixture(scope="module")
+def of_site(tmp_path_factory: pytest.TempPathFactory, java_home: Path, jars: Path) -> "Iterator[SiteBroker]":
+    """A broker for sites of several gateways, to which the ways can be cut."""
+    from tests.gateway_site import site_broker
+
+    with site_broker(tmp_path_factory.mktemp("broker"), java_home) as broker:
+        yield broker
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ shows in virtual time are marked *:
 
 import asyncio
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -38,7 +38,7 @@ from tests import draw
 from tests.acceptance import gateway_faults as faults
 from tests.acceptance.gateway_faults import Fault, Stage
 from tests.acceptance.site_soak import SiteSoak
-from tests.gateway_site import ALL, CuttableSite, SiteBroker, site_broker
+from tests.gateway_site import ALL, CuttableSite, SiteBroker
 
 BEFORE_S: Final = 1.5
 AFTER_S: Final = 1.5
@@ -76,12 +76,6 @@ CASES: Final = {
     "owner killed, machine lost": Case(faults.owner_killed, cuttable_links=True),
     "owner killed, clocks apart": Case(faults.owner_killed, clocks=CLOCKS),
 }
-
-
-@pytest.fixture(scope="module")
-def of_site(tmp_path_factory: pytest.TempPathFactory, java_home: Path, jars: Path) -> Iterator[SiteBroker]:
-    with site_broker(tmp_path_factory.mktemp("broker"), java_home) as broker:
-        yield broker
 
 
 async def live_through(site: CuttableSite, fault: Fault) -> SiteSoak:

@@ -26,7 +26,7 @@ from mqtt.packets import Connect
 from tests import draw
 from tests.draw import site_of_gateways
 from tests.faithful_client import FaithfulClient, eventually
-from tests.gateway_site import CuttableSite, SiteBroker, site_broker
+from tests.gateway_site import CuttableSite, SiteBroker
 
 A, B, C = NAMES
 ROUNDS: Final = 10
@@ -37,12 +37,6 @@ PATIENCE_S: Final = 20.0
 AGAIN_S: Final = 0.1
 
 pytestmark = [site_of_gateways, pytest.mark.timeout(180)]
-
-
-@pytest.fixture(scope="module")
-def of_site(tmp_path_factory: pytest.TempPathFactory, java_home: Path, jars: Path) -> Iterator[SiteBroker]:
-    with site_broker(tmp_path_factory.mktemp("broker"), java_home) as broker:
-        yield broker
 
 
 @pytest.fixture

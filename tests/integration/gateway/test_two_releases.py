@@ -17,7 +17,7 @@ from harness.processes import START_S
 from jobs.stack.process import wait_until
 from tests.draw import site_of_gateways
 from tests.faithful_client import FaithfulClient, eventually
-from tests.gateway_site import CuttableSite, SiteBroker, site_broker
+from tests.gateway_site import CuttableSite, SiteBroker
 from tests.later_gateway import LATER
 
 A, B, C = NAMES
@@ -26,12 +26,6 @@ MOVED: Final = (0, 1)
 READ_S: Final = 10.0
 
 pytestmark = [site_of_gateways, pytest.mark.timeout(180)]
-
-
-@pytest.fixture(scope="module")
-def of_site(tmp_path_factory: pytest.TempPathFactory, java_home: Path, jars: Path) -> Iterator[SiteBroker]:
-    with site_broker(tmp_path_factory.mktemp("broker"), java_home) as broker:
-        yield broker
 
 
 @pytest.fixture
