@@ -19,6 +19,7 @@ from jobs.stack.topics import admin_client, create_topics
 from schemas.settings import process_settings
 from schemas.topics import DAY_MS, Topics
 from tests import in_processes
+from tests.accepted_connections import close_those_of_closed_servers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,6 +56,7 @@ FEW_ROWS = {
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    close_those_of_closed_servers()
     if config.pluginmanager.hasplugin("xdist"):
         config.pluginmanager.register(in_processes)
 

@@ -15,7 +15,6 @@ from types import TracebackType
 from typing import Any, Final, TypeVar, cast
 
 from harness.processes import HOST
-from tests.closing_servers import close_server
 
 T = TypeVar("T")
 ANYBODY: Final = ""
@@ -156,7 +155,7 @@ class CuttableProxy:
     async def close(self) -> None:
         """Nobody is accepted any more, and all connections are being reset."""
         self._cut.add(ANYBODY)
-        await close_server(self._server)
+        self._server.close()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()

@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable, Coroutine
 from types import TracebackType
 from typing import Any
 
-from tests.closing_servers import close_server
 from tests.namespaces import Namespace, enter
 
 START_S = 30.0
@@ -49,7 +48,8 @@ class Listener:
             try:
                 await asyncio.get_running_loop().create_future()
             finally:
-                await close_server(server)
+                server.close()
+                await asyncio.sleep(0)  # nobody is cancelled while being accepted
 
         enter(self._inside.pid)
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:  # which cancels what is left, at its end

@@ -12,18 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import paho.mqtt.client as mqtt
-from paho.mqtt.enums import MessageState
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 from jobs.query.ledger_reader import LedgerReader
 from jobs.stack.state import StackState, running_state
+from tests.paho_client import Paho
 from tests.waiting import wait_for
 
 START_TIMEOUT_S = 240
 LEDGER_S = 180.0
 """How far the ledger may be behind: it has the lowest priority, and other tests run at the same time."""
-AFTER_PUBREC = (MessageState.MQTT_MS_WAIT_FOR_PUBCOMP, MessageState.MQTT_MS_RESEND_PUBREL)
 
 
 class Stack:
@@ -75,21 +74,6 @@ class Stack:
     def query(self, sql: str) -> list[tuple[Any, ...]]:
         """Rows of SQL over the ledger as it is now."""
         return [tuple(row) for row in LedgerReader(f"{self.data}/tables").query(sql).rows]
-
-
-class Paho(mqtt.Client):
-    """paho whose second attempt to connect again does not forget which messages have had their PUBREC.
-
-    With paho 2.1 such a message is sent as a new PUBLISH (DUP 0) if the first attempt failed, though its PUBREL was
-    sent (MQTT 5.0, 4.3.3: "MUST NOT re-send the PUBLISH"); no server can tell it from another message.
-    """
-
-    def _messages_reconnect_reset_out(self) -> None:
-        with self._out_message_mutex:
-            received = [message for message in self._out_messages.values() if message.state in AFTER_PUBREC]
-            super()._messages_reconnect_reset_out()
-            for message in received:
-                message.state = MessageState.MQTT_MS_RESEND_PUBREL
 
 
 class Client:

@@ -16,6 +16,7 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
 from tests.acceptance.stack import Stack
+from tests.paho_client import Paho
 from tests.waiting import wait_for
 
 WAIT_S = 60
@@ -30,7 +31,7 @@ class Watcher:
         self.answers: list[ReasonCode] = []
         self._lock = Lock()
         self._connected, self._subscribed = Event(), Event()
-        self.paho = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, client_id=client_id, protocol=mqtt.MQTTv5)
+        self.paho = Paho(mqtt.CallbackAPIVersion.VERSION2, client_id=client_id, protocol=mqtt.MQTTv5)
         self.paho.reconnect_delay_set(1, 1)
         self.paho.on_connect = lambda *_: self._connected.set()
         self.paho.on_subscribe = lambda *_: self._subscribed.set()
@@ -66,13 +67,6 @@ class Watcher:
         self.paho.disconnect()
         self.paho.loop_stop()
 
-    def break_off(self) -> None:
-        """The network is gone: no DISCONNECT."""
-        self.paho.loop_stop()
-        connection = self.paho.socket()
-        assert connection is not None
-        connection.close()
-
 
 def test_subscribers_see_who_comes_goes_and_is_lost(stack: Stack) -> None:
     """R12: through gateway, merge and router; who subscribes later finds those that are online; nobody else may say so,
@@ -86,7 +80,7 @@ def test_subscribers_see_who_comes_goes_and_is_lost(stack: Stack) -> None:
     early.expect(guest, (True, ""), (False, "normal_disconnection"))
     second = Watcher(stack, guest)
     early.expect(guest, (True, ""), (False, "normal_disconnection"), (True, ""))
-    second.break_off()
+    second.paho.break_off()
     gone = [(True, ""), (False, "normal_disconnection"), (True, ""), (False, "connection_lost")]
     early.expect(guest, *gone)
 
@@ -105,6 +99,7 @@ def test_subscribers_see_who_comes_goes_and_is_lost(stack: Stack) -> None:
     wait_for(lambda: len(early.of(stays)) == 2, "the loss with the gateway", WAIT_S)
     assert early.of(stays) == [(True, ""), (False, "gateway_lost")]
     assert early.of(guest) == gone
+    resident.paho.break_off()
     for watcher in (early, late):
         watcher.leave()
 

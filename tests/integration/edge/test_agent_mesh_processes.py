@@ -187,7 +187,6 @@ url = "http://{host}:{port}"
 """
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # paho leaves a pair of sockets open
 def test_through_a_carrier_and_a_gateway(mesh: Mesh, broker: LocalBroker, unique_prefix: str) -> None:
     """M7, M8, M10, M11, M12, M13, M14: what A has given to C reaches a subscriber of the platform once, though A's own
     uplink is back at the same time; both drop their copies. An envelope is on its way to B's inbox, sealed."""
@@ -235,7 +234,6 @@ def test_through_a_carrier_and_a_gateway(mesh: Mesh, broker: LocalBroker, unique
 
 
 @draw.over_processes
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # paho leaves a pair of sockets open
 def test_proxies_that_come_late(mesh: Mesh, broker: LocalBroker, unique_prefix: str) -> None:
     """M12: A hands copies to C, D and E. C delivers, and A learns of it: the message is retired. D meets A afterwards
     and drops its copy, so that its uplink, which comes last, delivers nothing. E meets nobody any more: it reaches the

@@ -14,6 +14,7 @@ from gateway.host.host_server import HostServer
 from gateway.host.listeners import Listeners, open_quic_tls
 from gateway.host.tls import ServerTls
 from schemas.settings import GatewaySettings, load_settings
+from tests import paho_client
 from tests.unit.gateway.shard.home_harness import HomeHarness
 from tests.unit.schemas.test_settings_errors import overlay
 
@@ -128,7 +129,7 @@ class Paho:
         self.is_gone = False
         self.subacks: list[Any] = []
         self.got: list[tuple[str, bytes]] = []
-        self._mqtt = mqtt.Client(
+        self._mqtt = paho_client.Paho(
             CallbackAPIVersion.VERSION2,
             name,
             transport="websockets" if websocket else "tcp",

@@ -9,8 +9,6 @@ import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 
-import pytest
-
 from bundles.bundle import encode
 from bundles.certificates import Authority
 from bundles.known_certificates import KnownCertificates
@@ -38,7 +36,6 @@ def bring(gateway: Gateway, *bundles: bytes, certificates: Sequence[bytes] = ())
     return results
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # paho leaves a pair of sockets open
 def test_a_bundle_that_two_gateways_take_is_delivered_once(
     broker: LocalBroker, unique_prefix: str, tmp_path: Path
 ) -> None:

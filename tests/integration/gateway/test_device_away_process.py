@@ -8,7 +8,6 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from bundles.bundle import Kind, decode, encode
@@ -56,7 +55,6 @@ def route(broker: LocalBroker, topics: Topics, count: int) -> None:
     producer.flush(PATIENCE_S)
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # paho leaves a pair of sockets open
 def test_a_receipt_ends_what_a_killed_gateway_has_given_to_a_carrier(
     broker: LocalBroker, unique_prefix: str, tmp_path: Path
 ) -> None:

@@ -10,7 +10,6 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any, Final
 
-import paho.mqtt.client as paho
 import pytest
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
@@ -23,6 +22,7 @@ from mqtt.encode import encode
 from mqtt.packets import Connack, Connect, Packet
 from tests.conftest import LocalBroker
 from tests.draw import site_of_gateways
+from tests.paho_client import Paho
 
 LOOK_S: Final = 10.0
 CLIENTS: Final = 12
@@ -168,7 +168,7 @@ def _come_home(machine: Dispatched) -> dict[str, list[Raw]]:
 
 def _paho(port: int, client: str, version: MQTTProtocolVersion) -> None:
     connected = threading.Event()
-    one = paho.Client(CallbackAPIVersion.VERSION2, client, protocol=version)
+    one = Paho(CallbackAPIVersion.VERSION2, client, protocol=version)
     one.on_connect = lambda *_: connected.set()
     one.connect(HOST, port)
     one.loop_start()

@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 
 import paho.mqtt.client as mqtt
-import pytest
 from confluent_kafka import Message, Producer
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
@@ -28,6 +27,7 @@ from schemas.topics import Topics
 from tests import draw
 from tests.conftest import LocalBroker
 from tests.integration.gateway.test_gateway_process import PATIENCE_S, Client
+from tests.paho_client import Paho
 
 pytestmark = draw.over_processes
 
@@ -44,7 +44,7 @@ class Subscriber:
         self.got: list[int] = []
         self.late: list[int] = []
         self.is_subscribed = False
-        self._mqtt = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, "subscriber", protocol=mqtt.MQTTv5)
+        self._mqtt = Paho(mqtt.CallbackAPIVersion.VERSION2, "subscriber", protocol=mqtt.MQTTv5)
         self._mqtt.on_message = self._take
         self._mqtt.on_subscribe = lambda *_: setattr(self, "is_subscribed", True)
         self._mqtt.reconnect_delay_set(1, 1)
@@ -107,7 +107,6 @@ class Adapters(threading.Thread):
         self._producer.produce(self._topics.egress, copy.value, copy.key, partition=shard, headers=headers)
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # paho leaves a pair of sockets open
 def test_a_gateway_that_is_killed_under_load_goes_on_with_the_same_stream(
     broker: LocalBroker, unique_prefix: str, tmp_path: Path
 ) -> None:

@@ -24,10 +24,9 @@ from jobs.stack.state import StackState, write_state
 from schemas.settings import process_settings
 from tests.conftest import LocalBroker
 from tests.integration.gateway.test_gateway_process import PATIENCE_S
+from tests.paho_client import Paho
 
 SECRETS = (b"secret-payload", b"secret-password", b"secret-will", b"secret-garbage", b"secret-property")
-
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # paho leaves sockets open
 
 
 class ObservedGateway(Gateway):
@@ -81,9 +80,9 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFi
     return one
 
 
-def client(name: str, port: int) -> mqtt.Client:
+def client(name: str, port: int) -> Paho:
     """A paho client with a persistent session, connected."""
-    made = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, name, clean_session=False)
+    made = Paho(mqtt.CallbackAPIVersion.VERSION2, name, clean_session=False)
     made.username_pw_set("somebody", "secret-password")
     made.will_set("w", b"secret-will", 1)
     made.reconnect_delay_set(1, 1)
@@ -154,6 +153,7 @@ def test_sessions_are_listed_looked_at_and_ended(gateway: ObservedGateway, run: 
     assert (api.session("alice") or {})["state"] == "offline"
     assert run("kick", "alice", "--end-session")[1] == "alice was not connected; its session has ended\n"
     assert api.session("alice") is None
+    alice.break_off()
     for command in ("kick", "session"):
         status, out, err = run(command, "alice")
         assert (status, out, err) == (
@@ -217,9 +217,8 @@ def test_no_secret_is_in_the_log_at_its_most_talkative(gateway: ObservedGateway)
             raw.sendall(garbage)
             raw.settimeout(PATIENCE_S)
             assert raw.recv(100) == b""
-    receiver._sock_close()  # type: ignore[no-untyped-call]  # its will is published
     for made in (receiver, sender):
-        made.loop_stop()
+        made.break_off()  # wills are published
     gateway.stop()
     log = gateway.log_file.read_bytes()
     assert b"client connected" in log

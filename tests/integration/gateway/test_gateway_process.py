@@ -11,6 +11,7 @@ import pytest
 from harness.processes import Gateway
 from jobs.stack.process import wait_until
 from tests.conftest import LocalBroker
+from tests.paho_client import Paho
 
 PATIENCE_S = 40.0
 
@@ -21,7 +22,7 @@ class Client:
     def __init__(self, name: str) -> None:
         self.got: list[bytes] = []
         self.is_subscribed = False
-        self._mqtt = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, name, clean_session=False)
+        self._mqtt = Paho(mqtt.CallbackAPIVersion.VERSION2, name, clean_session=False)
         self._mqtt.on_message = lambda _client, _data, message: self.got.append(message.payload)
         self._mqtt.on_subscribe = lambda *_: setattr(self, "is_subscribed", True)
 
@@ -43,7 +44,6 @@ class Client:
         self._mqtt.publish(topic, payload, qos).wait_for_publish(PATIENCE_S)
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # paho leaves a pair of sockets open
 @pytest.mark.drawn("ends of a gateway", 2)
 @pytest.mark.parametrize("has_disk", [True, False], ids=["with its disk", "without its disk"])
 @pytest.mark.parametrize("end", [Gateway.kill, Gateway.stop])

@@ -11,6 +11,7 @@ from harness.processes import Gateway
 from tests.conftest import LocalBroker
 from tests.faithful_client import FaithfulClient, eventually
 from tests.integration.gateway.test_gateway_process import PATIENCE_S
+from tests.paho_client import Paho
 
 STOPS = 3
 MESSAGES = 150
@@ -63,7 +64,6 @@ def test_stopped_under_load(broker: LocalBroker, unique_prefix: str, tmp_path: P
     assert numbers == sorted(numbers)
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # paho leaves a pair of sockets open
 @pytest.mark.drawn("transports at a stop", 1)
 @pytest.mark.parametrize("transport", ["tcp", "websockets"])
 def test_clients_are_told(broker: LocalBroker, unique_prefix: str, tmp_path: Path, transport: str) -> None:
@@ -72,7 +72,7 @@ def test_clients_are_told(broker: LocalBroker, unique_prefix: str, tmp_path: Pat
     gateway = Gateway(tmp_path, broker.bootstrap, unique_prefix)
     gateway.start()
     reasons: list[object] = []
-    client = mqtt.Client(
+    client = Paho(
         mqtt.CallbackAPIVersion.VERSION2, "c", protocol=mqtt.MQTTv5, transport=transport, reconnect_on_failure=False
     )
     client.on_disconnect = lambda _client, _data, _flags, reason, _properties: reasons.append(reason.value)

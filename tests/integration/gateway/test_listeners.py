@@ -22,8 +22,6 @@ from schemas.password_file import with_user
 from tests.integration.gateway.listener_harness import ListenerHarness, trusting
 from tests.unit.gateway.access.test_passwords import hashed
 
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # paho leaves sockets open
-
 Scenario = Callable[[ListenerHarness], Awaitable[None]]
 
 

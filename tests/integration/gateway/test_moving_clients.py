@@ -14,6 +14,7 @@ from harness.processes import HOST, Broker
 from jobs.stack.process import wait_until
 from tests.draw import site_of_gateways
 from tests.faithful_client import FaithfulClient, eventually
+from tests.paho_client import Paho
 
 A, B, C = NAMES
 CLIENTS: Final = 120
@@ -102,7 +103,7 @@ def move(site: Site, shard: int, to: str) -> None:
 def test_clients_stay_connected_through_moves_and_a_drain(site: Site) -> None:
     """R5: over a hundred clients and a paho client, MQTT 5 and 3.1.1; QoS 0, 1 and 2 in both directions."""
     disconnected: list[object] = []
-    client = paho.Client(paho.CallbackAPIVersion.VERSION2, "paho", clean_session=False)
+    client = Paho(paho.CallbackAPIVersion.VERSION2, "paho", clean_session=False)
     client.on_disconnect = lambda *about: disconnected.append(about)
     client.connect(HOST, site.owner_of("paho").mqtt)
     client.loop_start()

@@ -16,6 +16,7 @@ from paho.mqtt.properties import Properties
 from harness import processes
 from jobs.stack.process import wait_until
 from tests.conftest import LocalBroker
+from tests.paho_client import Paho
 
 PATIENCE_S = 40.0
 PAHO_AT_QOS_2 = 0x92
@@ -39,8 +40,6 @@ above = "pause"
 client_per_s = 0.01
 client_burst = 2
 """
-
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # paho leaves sockets open
 
 
 class Gateway(processes.Gateway):
@@ -75,9 +74,7 @@ class Client:
         self.answers: dict[int, int] = {}
         self.granted: list[int] = []
         self.connack: list[int] = []
-        self._mqtt = mqtt.Client(
-            mqtt.CallbackAPIVersion.VERSION2, name, protocol=mqtt.MQTTv5, reconnect_on_failure=False
-        )
+        self._mqtt = Paho(mqtt.CallbackAPIVersion.VERSION2, name, protocol=mqtt.MQTTv5, reconnect_on_failure=False)
         self._mqtt.on_publish = lambda _c, _d, mid, reason, _p: self.answers.update({mid: reason.value})
         self._mqtt.on_subscribe = lambda _c, _d, _m, reasons, _p: self.granted.extend(r.value for r in reasons)
         self._mqtt.on_connect = lambda _c, _d, _f, reason, _p: self.connack.append(reason.value)

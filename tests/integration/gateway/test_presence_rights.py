@@ -2,13 +2,9 @@
 
 from pathlib import Path
 
-import pytest
-
 from schemas.envelope import NO_PROPERTIES, RETAIN_FLAG, Meta, ingress_headers
 from tests.integration.gateway.listener_harness import ListenerHarness
 from tests.integration.gateway.test_listeners import password_file, with_listeners
-
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # paho leaves sockets open
 
 RULES = """
 [[rules]]

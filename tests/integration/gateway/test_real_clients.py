@@ -11,11 +11,11 @@ import pytest
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
+from tests.paho_client import Paho
 from tests.unit.gateway.host.socket_gateway import HOST, PATIENCE_S, SocketGateway
 from tests.waiting import wait_for
 
 needs_mosquitto = pytest.mark.skipif(shutil.which("mosquitto_rr") is None, reason="mosquitto-clients are not installed")
-left_open = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a pair of paho's sockets
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +110,6 @@ def test_mosquitto_in_mqtt_3_1_is_told_which_versions_there_are(gateway: SocketG
     assert "unacceptable protocol version" in done.stderr.lower()
 
 
-@left_open
 def test_paho_is_told_everything(gateway: SocketGateway) -> None:
     """MQTT 5.0, as paho's callbacks show it: CONNACK's properties, codes of SUBACK and UNSUBACK, 0x8E at takeover."""
     said: dict[str, Any] = {}
@@ -147,6 +146,6 @@ def test_paho_is_told_everything(gateway: SocketGateway) -> None:
         each.loop_stop()
 
 
-def paho(name: str) -> mqtt.Client:
+def paho(name: str) -> Paho:
     version2 = mqtt.CallbackAPIVersion.VERSION2
-    return mqtt.Client(version2, name, protocol=mqtt.MQTTv5, reconnect_on_failure=False)
+    return Paho(version2, name, protocol=mqtt.MQTTv5, reconnect_on_failure=False)

@@ -12,16 +12,15 @@ from harness.processes import Gateway
 from jobs.stack.process import wait_until
 from tests.conftest import LocalBroker
 from tests.integration.gateway.test_gateway_process import PATIENCE_S, Client
+from tests.paho_client import Paho
 
 MESSAGES = 60
 
 needs_mosquitto = pytest.mark.skipif(
     shutil.which("mosquitto_sub") is None, reason="mosquitto-clients are not installed"
 )
-ends_loudly = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # as in gateway_process
 
 
-@ends_loudly
 @needs_mosquitto
 @pytest.mark.drawn("versions of shared subscribers", 1)
 @pytest.mark.parametrize("version", ["mqttv311", "mqttv5"])
@@ -60,7 +59,6 @@ def test_mosquitto_clients_share(broker: LocalBroker, unique_prefix: str, tmp_pa
         gateway.stop()
 
 
-@ends_loudly
 @pytest.mark.drawn("ends of a gateway with share groups", 1)
 @pytest.mark.parametrize("end", [Gateway.kill, Gateway.stop])
 def test_a_group_outlives_its_gateway(broker: LocalBroker, unique_prefix: str, tmp_path: Path, end: object) -> None:
@@ -96,7 +94,6 @@ def test_a_group_outlives_its_gateway(broker: LocalBroker, unique_prefix: str, t
         gateway.stop()
 
 
-@ends_loudly
 def test_a_client_is_told_what_is_shared(broker: LocalBroker, unique_prefix: str, tmp_path: Path) -> None:
     """3.2.2.3.13, 3.8.3-4: shared subscriptions are available; No Local on one is a protocol error."""
     broker.topics(unique_prefix)
@@ -104,7 +101,7 @@ def test_a_client_is_told_what_is_shared(broker: LocalBroker, unique_prefix: str
     gateway.start()
     try:
         answers: list[object] = []
-        client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, "asker", protocol=mqtt.MQTTv5)
+        client = Paho(mqtt.CallbackAPIVersion.VERSION2, "asker", protocol=mqtt.MQTTv5)
         client.on_connect = lambda _c, _d, _f, _code, properties: answers.append(properties)
         client.on_disconnect = lambda _c, _d, _f, code, _properties: answers.append(code.value)
         client.connect("127.0.0.1", gateway.port)
