@@ -163,6 +163,8 @@ async def run(settings: Settings, part: str) -> None:
     feed_topics = FeedTopics(node, home, feed_service, settings.feeds.timeout_s, fatal)
     feed_topics.start()
     heartbeats = _heartbeats(node, hosts, None if cluster is None else cluster.shards.standbys.warm)
+    if cluster is not None:
+        cluster.control.on_drain = heartbeats.drain
     heartbeats.join(None if cluster is None else await cluster.open_links())
     used = (tls, quic)
     enrolled = [] if enrolment is None else [enrolment.file]

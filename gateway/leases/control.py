@@ -95,7 +95,8 @@ class ShardHomes(Protocol):
 
 class Control:
     """Owns this gateway's part in the cluster. `now` gives monotonic seconds, `clock` seconds since the epoch;
-    `on_fatal` ends the process; `redial` connects once to a member whose link ended."""
+    `on_fatal` ends the process; `redial` connects once to a member whose link ended. `on_drain` tells all members that
+    this one drains: otherwise they would go on to balance shards towards it."""
 
     def __init__(
         self,
@@ -115,6 +116,7 @@ class Control:
         self.me = me
         self.table = LeaseTable(shards)
         self.listeners: list[LeaseListener] = []
+        self.on_drain: Callable[[], None] = lambda: None
         self._bus, self._topic, self._homes = bus, topic, homes
         self._follower = follower(self._read)
         self._on_fatal, self._redial = on_fatal, redial
@@ -192,7 +194,8 @@ class Control:
         self._step(m.MoveTo(shard, to))
 
     def drain(self) -> None:
-        """This gateway gives up its shards, and claims none any more."""
+        """This gateway gives up its shards, claims none any more, and no others move shards to it."""
+        self.on_drain()
         self._step(m.Drain())
 
     async def drained(self) -> None:

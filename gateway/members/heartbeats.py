@@ -67,10 +67,10 @@ class HeartbeatWriter:
         `relay`; None if it takes none."""
         self._addresses = dict(addresses)
         self._relay = UNSET if relay is None else relay
-        self._enter("up")
+        self._enter("up" if self._state == "joining" else self._state)
 
     def drain(self) -> None:
-        """The gateway is being stopped: no more clients should come."""
+        """The gateway gives up its shards, or is being stopped: no more clients should come, and no shards."""
         self._enter("draining")
 
     def leave(self) -> None:

@@ -92,6 +92,7 @@ class ClusterGateway(Gateway):
             node.counts,
             shards.standbys.warm,
         )
+        self.control.on_drain = self.heartbeats.drain
         self.heartbeats.join()
         self.heartbeats.serve({})
         await self.control.start()

@@ -13,6 +13,9 @@ from tests.unit.gateway.shard.home_harness import LEAD_S, SHARDS, turn
 from tests.unit.gateway.shard.test_shard_moves import Load, named
 from tests.unit.gateway.shard.virtual_time import run
 
+BALANCED_S = 10.0
+"""Longer than it takes until each gateway has its share."""
+
 
 def test_every_shard_has_one_owner_which_serves(tmp_path: Path) -> None:
     """G4, G14: whoever joins gets its share."""
@@ -90,7 +93,6 @@ def test_a_gateway_that_is_drained_gives_up_its_shards_in_order(tmp_path: Path) 
         load.publish(40)
         await turn(0.02)
         leaving = site.owner_of(0)
-        leaving.heartbeats.drain()
         leaving.control.drain()
         await asyncio.wait_for(leaving.control.drained(), 5)
         assert not leaving.home.shards
@@ -98,6 +100,27 @@ def test_a_gateway_that_is_drained_gives_up_its_shards_in_order(tmp_path: Path) 
         assert all(site.owner(shard) not in (None, leaving) for shard in range(SHARDS))
         await site.settle()
         load.check(killed=False)
+
+    run(scenario())
+
+
+def test_nobody_moves_shards_to_a_gateway_that_was_drained(tmp_path: Path) -> None:
+    """R5, G14: it has none and the other has all, which would be a reason to balance them. It is no standby either."""
+
+    async def scenario() -> None:
+        site = await Site(tmp_path).start(2)
+        await turn(BALANCED_S)
+        drained = site.owner_of(0)
+        (other,) = [member for member in site.members if member is not drained]
+        drained.control.drain()
+        await asyncio.wait_for(drained.control.drained(), 5)
+        await turn(SETTLED_S)
+        before = [other.control.table[shard].epoch for shard in range(SHARDS)]
+        await turn(30)
+        after = [other.control.table[shard] for shard in range(SHARDS)]
+        assert [lease.epoch for lease in after] == before
+        assert {lease.owner for lease in after} == {other.control.me}
+        assert not any(lease.standbys for lease in after)
 
     run(scenario())
 
@@ -112,7 +135,6 @@ def test_the_last_gateway_can_be_drained(tmp_path: Path) -> None:
         load.publish(40)
         await turn(0.02)
         last = site.members[0]
-        last.heartbeats.drain()
         last.control.drain()
         await asyncio.wait_for(last.control.drained(), 5)
         last.kill()
