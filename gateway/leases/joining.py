@@ -155,7 +155,9 @@ class Cluster:
 
     def _standby_figures(self) -> StandbyFigures:
         standbys = self.shards.standbys
-        followed = {n: Followed(standbys.behind(n), standbys.is_warm(n)) for n in standbys.followed()}
+        followed = {
+            n: Followed(standbys.behind(n), standbys.is_warm(n), standbys.behind_s(n)) for n in standbys.followed()
+        }
         return StandbyFigures(self._links.states(), self._links.redials, followed)
 
     async def give_up(self) -> None:

@@ -11,10 +11,12 @@ LINK_STATES: Final = ("up", "dialling", "down")
 
 
 class Followed(NamedTuple):
-    """A shard that this gateway keeps warm: `behind`: records that are not applied yet, None if that is not known."""
+    """A shard that this gateway keeps warm. `behind`: records that are not applied yet, None if that is not known;
+    `behind_s`: for how many seconds the first of them has waited, 0 if there are none, None as `behind`."""
 
     behind: int | None
     is_warm: bool
+    behind_s: float | None = None
 
 
 class StandbyFigures(NamedTuple):
@@ -39,6 +41,12 @@ class StandbyMetrics(Collector):
         for state in LINK_STATES:
             links.add_metric([state], found[state])
         yield links
+        up = GaugeMetricFamily(
+            "waystation_link_up", "1 for a link of this gateway to another that is up, else 0", labels=["member"]
+        )
+        for member, state in sorted(figures.links.items()):
+            up.add_metric([member], int(state == "up"))
+        yield up
         yield CounterMetricFamily(
             "waystation_link_redials", "Links that had ended and were dialled again to know why", value=figures.redials
         )
@@ -47,12 +55,20 @@ class StandbyMetrics(Collector):
             "Records of a followed shard that its standby here has not applied yet; none while that is not known",
             labels=["shard"],
         )
+        behind_s = GaugeMetricFamily(
+            "waystation_standby_behind_seconds",
+            "For how long records of a followed shard have waited to be applied here; none while that is not known",
+            labels=["shard"],
+        )
         warm = GaugeMetricFamily(
             "waystation_standby_warm", "1 for a followed shard that is warm here, else 0", labels=["shard"]
         )
         for shard, followed in sorted(figures.followed.items()):
             if followed.behind is not None:
                 behind.add_metric([str(shard)], followed.behind)
+            if followed.behind_s is not None:
+                behind_s.add_metric([str(shard)], followed.behind_s)
             warm.add_metric([str(shard)], int(followed.is_warm))
         yield behind
+        yield behind_s
         yield warm

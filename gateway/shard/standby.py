@@ -27,6 +27,7 @@ from gateway.partition_reader import Read
 from gateway.record import Record
 from gateway.shard.changelog import ChangelogApplier
 from gateway.shard.fenced_partition import FencedPartition
+from gateway.shard.lag import Lag
 from gateway.shard.session_values import SessionValues
 from gateway.shard.shard_spool import SpoolThread
 from gateway.shard.spool import Spool
@@ -64,6 +65,7 @@ class _Followed:
         self.spool_end: int | None = None
         self.sessions_end: int | None = None
         self.near_at: float | None = None
+        self.spool_lag, self.sessions_lag = Lag(), Lag()
 
     def is_ahead_of(self, read: Read) -> bool:
         """Whether the file has more of the changelog than there is of it."""
@@ -77,6 +79,13 @@ class _Followed:
         if self.sessions is not None and self.sessions_end is not None:
             behind = max(behind, self.sessions_end - self.sessions.position)
         return max(0, behind)
+
+    def behind_s(self, now: float) -> float | None:
+        """Since when it has known of records that are not applied; None while an end is not known."""
+        if self.behind() is None:
+            return None
+        of_sessions = 0.0 if self.sessions is None else self.sessions_lag.seconds(self.sessions.position, now)
+        return max(self.spool_lag.seconds(self.spool_position, now), of_sessions)
 
     def is_warm(self, now: float) -> bool:
         behind = self.behind()
@@ -177,6 +186,11 @@ class Standbys:
         followed = self._followed.get(shard)
         return None if followed is None else followed.behind()
 
+    def behind_s(self, shard: int) -> float | None:
+        """For how many seconds records have waited to be applied, 0 if there are none; None as in `behind`."""
+        followed = self._followed.get(shard)
+        return None if followed is None else followed.behind_s(self._loop.time())
+
     async def stop(self, timeout_s: float) -> None:
         """Ends all; the files are at rest afterwards. Before the bus and the spools' thread end."""
         for shard in list(self._followed):
@@ -249,6 +263,7 @@ class Standbys:
 
     def _take(self, reads: dict[tuple[str, int], Read]) -> asyncio.Future[Any] | None:
         """From the consumer."""
+        now = self._loop.time()
         for (topic, _), read in reads.items():
             followed = self._by_token.get(read.token)
             if followed is None:
@@ -260,9 +275,11 @@ class Standbys:
             if topic == self._topics.spool:
                 followed.spool += read.records
                 followed.spool_end = read.end
+                followed.spool_lag.heard(read.end, now)
             else:
                 followed.of_sessions += read.records
                 followed.sessions_end = read.end
+                followed.sessions_lag.heard(read.end, now)
         if not self._waiting:
             return None
         if self._applying is None:

@@ -13,6 +13,7 @@ ALERTS = Path(__file__).parents[3] / "conf" / "prometheus" / "alerts.yml"
 MINUTES = 90
 """How long a case lasts: longer than any window and any `for` together."""
 GATEWAY = 'job="waystation",instance="gateway:9464"'
+DISPATCHER = 'job="waystation-dispatcher",instance="gateway:9468"'
 SPARK = 'job="waystation-spark",instance='
 
 Series = dict[str, str]
@@ -78,8 +79,11 @@ def feed(adapters: dict[str, tuple[int, int]], state: str = "redundant") -> Seri
     return found
 
 
-def member(silent: int = 0, unowned: int = 0, alone: int = 0, lost_a_minute: float = 0.2) -> Series:
-    """A gateway of a cluster with 12 shards: so many have a silent owner or none, and so many of its own no standby."""
+def member(
+    silent: int = 0, unowned: int = 0, alone: int = 0, lost_a_minute: float = 0.2, link: int = 1, behind_s: float = 0.7
+) -> Series:
+    """A gateway of a cluster with 12 shards: so many have a silent owner or none, and so many of its own no standby.
+    `link`: whether that to another gateway is up; `behind_s`: of a shard that it keeps warm."""
     values = {
         'waystation_shards{state="served"}': steady(12 - silent - unowned),
         'waystation_shards{state="starting"}': steady(0),
@@ -88,8 +92,24 @@ def member(silent: int = 0, unowned: int = 0, alone: int = 0, lost_a_minute: flo
         'waystation_takeovers_total{reason="planned"}': growing(0),
         'waystation_takeovers_total{reason="lost"}': growing(lost_a_minute),
         "waystation_shards_without_standby": steady(alone),
+        'waystation_link_up{member="gateway-2"}': steady(link),
+        'waystation_standby_behind_seconds{shard="3"}': steady(behind_s),
     }
     return gateway() | {_with(name, GATEWAY): value for name, value in values.items()}
+
+
+def dispatcher(gateways: int = 3, is_up: int = 1, **ended_a_minute: int) -> Series:
+    """The dispatcher of the gateway's machine; `ended_a_minute`: connections that no gateway got, by reason."""
+    ended = {reason: ended_a_minute.get(reason, 0) for reason in ("full", "no_gateway", "client_left")}
+    values = {
+        "up": steady(is_up),
+        "waystation_dispatcher_gateways": steady(gateways),
+        **{
+            f'waystation_dispatcher_connections_ended_total{{reason="{reason}"}}': growing(count)
+            for reason, count in ended.items()
+        },
+    }
+    return member() | {_with(name, DISPATCHER): value for name, value in values.items()}
 
 
 def application(instance: str, queries: list[str], **changed: str) -> Series:
@@ -163,9 +183,9 @@ def stopped(series: Series, query: str) -> Series:
     }
 
 
-def unanswered(series: Series) -> Series:
-    """What is left of an application that answers no scrape."""
-    return {name: steady(0) for name in series if name.startswith("up{")}
+def unanswered(series: Series, job: str = "") -> Series:
+    """What is left of an application that answers no scrape; of those of one `job`, if it is given."""
+    return {name: steady(0) for name in series if name.startswith("up{") and f'job="{job}' in name}
 
 
 def slow(series: Series, name: str, labels: str, seconds: float) -> Series:
@@ -235,6 +255,18 @@ CASES: dict[str, tuple[Series, set[str]]] = {
     "an owner that is silent": (scenario(member(silent=1)), {"ShardWithoutOwner"}),
     "shards that are claimed again and again": (scenario(member(lost_a_minute=3)), {"TakeoversRepeat"}),
     "no standby": (scenario(member(alone=2)), {"StandbysMissing"}),
+    "a standby falls behind": (scenario(member(behind_s=30)), {"StandbyBehind"}),
+    "a link that is down": (scenario(member(link=0)), {"LinkDown"}),
+    "a dispatcher, and clients that leave": (scenario(dispatcher(client_left=60)), set()),
+    "no dispatcher": (
+        scenario(member() | unanswered(dispatcher(is_up=0), "waystation-dispatcher")),
+        {"DispatcherDown"},
+    ),
+    "a dispatcher that reaches no gateway": (
+        scenario(dispatcher(gateways=0, no_gateway=3)),
+        {"DispatcherWithoutGateway", "DispatcherRefuses"},
+    ),
+    "a dispatcher that is full": (scenario(dispatcher(full=3)), {"DispatcherRefuses"}),
     # Routers
     "one role of a process fails": (scenario(routers=stopped(both(), "router-backup")), {"RouterMissing", "QueryDown"}),
     "both roles of a process fail": (scenario(routers=stopped(both(), "router-")), {"NoRouter", "QueryDown"}),

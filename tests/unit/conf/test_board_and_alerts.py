@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ import numpy as np
 import pytest
 import yaml
 
+from gateway.dispatch.observer import DispatcherMetrics
+from gateway.observe.standby_metrics import Followed, StandbyFigures
 from jobs.observe.feeds import FeedMetrics
 from jobs.observe.routing import RouterMetrics, RoutesMetrics
 from pipelines.feeds.comparison import Pairs, SlotState
@@ -54,12 +57,20 @@ def names_of_gateway(directory: Path) -> set[str]:
             leases.claim(0, 1, "gateway-2")
             leases.claim(0, 2, "gateway-1")
             leases.serves(0, 2, "gateway-1")
+            figures = StandbyFigures({"gateway-2": "up"}, 0, {1: Followed(0, True, 0.0)})
+            leases.sources.standby_figures = lambda: figures
             context = here.harness.node
             here.kafka.ends[context.topics.egress, 0] = 1
-            return {name for name, _ in await here.samples()} | {
-                "waystation_clients",
-                "waystation_connections_closed_total",
-            }
+            dispatcher = DispatcherMetrics(Counter(), lambda: 0, lambda: 0)
+            samples = (sample for family in dispatcher.collect() for sample in family.samples)
+            return (
+                {name for name, _ in await here.samples()}
+                | {sample.name for sample in samples}
+                | {
+                    "waystation_clients",
+                    "waystation_connections_closed_total",
+                }
+            )
 
     return run_real(scenario())
 

@@ -129,13 +129,17 @@ def test_links_by_state_and_how_warm_shards_are_kept(tmp_path: Path) -> None:
             found = await here.samples()
             assert [found["waystation_links", (state,)] for state in ("up", "dialling", "down")] == [0, 0, 0]
             links = {"b": "up", "c": "up", "d": "down"}
-            followed = {3: Followed(7, True), 1: Followed(2_000, False), 2: Followed(None, False)}
+            followed = {3: Followed(7, True, 0.25), 1: Followed(2_000, False, 4.0), 2: Followed(None, False)}
             seen.sources.standby_figures = lambda: StandbyFigures(links, 4, followed)
             found = await here.samples()
             assert [found["waystation_links", (state,)] for state in ("up", "dialling", "down")] == [2, 0, 1]
             assert found["waystation_link_redials_total", ()] == 4
             behind = {labels: value for (name, labels), value in found.items() if name.endswith("_behind_records")}
             assert behind == {("1",): 2_000, ("3",): 7}
+            behind = {labels: value for (name, labels), value in found.items() if name.endswith("_behind_seconds")}
+            assert behind == {("1",): 4.0, ("3",): 0.25}
+            up = {labels: value for (name, labels), value in found.items() if name == "waystation_link_up"}
+            assert up == {("b",): 1, ("c",): 1, ("d",): 0}
             warm = {labels: value for (name, labels), value in found.items() if name.endswith("standby_warm")}
             assert warm == {("1",): 0, ("2",): 0, ("3",): 1}
 

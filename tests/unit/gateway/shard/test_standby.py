@@ -214,6 +214,7 @@ def test_it_is_warm_only_near_the_end_and_not_for_long_without() -> None:
         site.standbys.follow(0)
         assert not site.standbys.is_warm(0), "nothing is known of it yet"
         assert site.standbys.behind(0) is None
+        assert site.standbys.behind_s(0) is None
         await asyncio.sleep(SOON_S)
         assert site.standbys.is_warm(0), "also of a shard that has nothing"
         assert not site.standbys.is_warm(1)
@@ -224,11 +225,14 @@ def test_it_is_warm_only_near_the_end_and_not_for_long_without() -> None:
         assert site.standbys.is_warm(0), "for a moment"
         await asyncio.sleep(1.0)
         assert (site.standbys.behind(0) or 0) > standby.NEAR
+        assert 1.0 <= (site.standbys.behind_s(0) or 0) <= 1.5
         assert not site.standbys.is_warm(0)
         held.set_result(None)
         await asyncio.sleep(SOON_S)
         assert site.standbys.is_warm(0)
+        assert site.standbys.behind_s(0) == 0
         await site.standbys.release(0)
+        assert site.standbys.behind_s(0) is None
         assert not site.standbys.is_warm(0)
 
     in_site(scenario)
