@@ -1,8 +1,10 @@
-"""`gateway drain`, `gateway replace`: takes a gateway out of service while the others serve its clients (R5, G14)."""
+"""`gateway drain`, `gateway replace`: takes a gateway out of service while the others serve its clients; and replaces
+the dispatcher (R1, R5, G14)."""
 
 import time
 import uuid
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -14,6 +16,7 @@ from jobs.cli.replacement import INTERPRETER, configuration_of, follow, ready_st
 from jobs.errors import GatewayApiError, GatewayUnreachable, StackError
 from jobs.output import output
 from jobs.stack import restarting
+from jobs.stack.gateways import DISPATCHER
 from jobs.stack.restarting import GatewayRequest
 from jobs.stack.state import StackState
 
@@ -52,7 +55,10 @@ def drain(
 def replace(
     context: typer.Context,
     name: Annotated[
-        str | None, typer.Argument(metavar="GATEWAY", help="Its name. Default: all, one after the other.")
+        str | None,
+        typer.Argument(
+            metavar="GATEWAY", help="Its name, or `dispatcher`. Default: all, one after the other, and the dispatcher."
+        ),
     ] = None,
     timeout: Timeout = 120.0,
     token_file: TokenFile = None,
@@ -63,31 +69,43 @@ def replace(
     the new version does not start, the earlier one is started again, and the exit status is 1. A gateway stays drained
     if the command is interrupted before the restart: run it again.
 
+    A new dispatcher gets the listening sockets of the running one: clients come all the time, and none is refused.
+
     Examples:
 
         waystation gateway replace                    after an update in place
         new/bin/waystation gateway replace            a version installed beside the old one
         waystation gateway replace gateway-2          try the new version with one gateway first
+        waystation gateway replace dispatcher         the dispatcher only
     """
     options = shared(context)
     data, state = options.data(), ready_state(options.data())
     parts = {name: part for part, name in state.gateways.items()}
-    if name is not None and name not in parts:
-        raise StackError(f"this stack has no gateway {name}: it has {', '.join(parts) or 'none'}")
+    has_dispatcher = DISPATCHER not in parts and any(process.name == DISPATCHER for process in state.processes)
+    if name is not None and name not in parts and not (has_dispatcher and name == DISPATCHER):
+        known = [*parts, DISPATCHER] if has_dispatcher else [*parts]
+        raise StackError(f"this stack has no gateway {name}: it has {', '.join(known) or 'none'}")
     options.settings()  # report settings that the new version would refuse
-    cluster = Cluster(admin_apis(options, None, token_file))
-    for one in parts if name is None else [name]:
-        before = cluster.gateway(one)
-        _drain(cluster, one, timeout)
-        request = _request(options, state, parts[one])
-        restarting.requests.ask(data, request)
-        follow(data, lambda request=request: restarting.requests.answer_to(data, request.id))  # type: ignore[misc]
-        _await_up(cluster, one, before, timeout)
+    if name != DISPATCHER or not has_dispatcher:
+        cluster = Cluster(admin_apis(options, None, token_file))
+        for one in parts if name is None else [name]:
+            before = cluster.gateway(one)
+            _drain(cluster, one, timeout)
+            _replace(options, data, state, parts[one], timeout)
+            _await_up(cluster, one, before, timeout)
+    if has_dispatcher and name in (None, DISPATCHER):
+        _replace(options, data, state, DISPATCHER, timeout)
+        output().print(f"{DISPATCHER}: replaced", markup=False)
 
 
-def _request(options: Shared, state: StackState, part: str) -> GatewayRequest:
+def _replace(options: Shared, data: Path, state: StackState, part: str, timeout_s: float) -> None:
+    """Has `up` run another process as the part, and waits for it. Raises StackError."""
     configuration = [str(path) for path in configuration_of(options, state)]
-    return GatewayRequest(id=uuid.uuid4().hex, interpreter=INTERPRETER, configuration=configuration, part=part)
+    request = GatewayRequest(
+        id=uuid.uuid4().hex, interpreter=INTERPRETER, configuration=configuration, part=part, timeout_s=timeout_s
+    )
+    restarting.requests.ask(data, request)
+    follow(data, lambda: restarting.requests.answer_to(data, request.id))
 
 
 def _drain(cluster: Cluster, name: str, timeout_s: float) -> None:

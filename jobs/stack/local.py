@@ -12,7 +12,14 @@ from typing import NamedTuple
 from jobs.errors import StackError
 from jobs.stack import generations, jars
 from jobs.stack.broker import prepare
-from jobs.stack.gateways import LocalGateway, all_of_them, has_been_cluster, local_gateways, remember_cluster
+from jobs.stack.gateways import (
+    DISPATCHER,
+    LocalGateway,
+    all_of_them,
+    has_been_cluster,
+    local_gateways,
+    remember_cluster,
+)
 from jobs.stack.java import find_java
 from jobs.stack.log_rotation import Limits as LogLimits
 from jobs.stack.part import Part
@@ -21,6 +28,7 @@ from jobs.stack.parts import (
     broker_spec,
     choose_addresses,
     configured,
+    dispatcher_part,
     environment,
     gateway_part,
     local_parts,
@@ -145,6 +153,9 @@ def local_supervisor(plan: Plan, environ: Mapping[str, str], console: Console, m
     def make_gateway(gateway: LocalGateway, request: GatewayRequest) -> Part:
         return gateway_part(data, request.interpreter, anew(request), gateway)
 
+    def make_dispatcher(request: GatewayRequest) -> Part:
+        return dispatcher_part(settings.gateway, data, request.interpreter, anew(request), addresses)
+
     for roles in routers(settings).values():
         generations.record(data, roles, generations.generation_of(data, roles))
         generations.prune(data, roles)
@@ -156,7 +167,13 @@ def local_supervisor(plan: Plan, environ: Mapping[str, str], console: Console, m
     ]
     replacing = Replacing(data, replaceable[::-1])
     running = [gateway for gateway in gateways if not only or gateway.part in only]
-    restarting = Restarting(data, {gateway.part: partial(make_gateway, gateway) for gateway in running})
+    restartable: dict[str, Callable[[GatewayRequest], Part]] = {
+        gateway.part: partial(make_gateway, gateway) for gateway in running
+    }
+    has_dispatcher = any(gateway.is_behind_dispatcher for gateway in gateways)
+    if has_dispatcher and (not only or DISPATCHER in only):
+        restartable[DISPATCHER] = make_dispatcher
+    restarting = Restarting(data, restartable)
 
     def attend(supervisor: Supervisor) -> None:
         replacing(supervisor)

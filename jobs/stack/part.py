@@ -16,7 +16,8 @@ class Part(NamedTuple):
     `niceness` is how far the part lowers its priority while it `may_lower_priority`, which is asked every second once
     all parts have been ready: until then all of them wait for it. `niceness_alongside` is how far a candidate lowers
     its priority until it has caught up, and the replaced process when it leaves; it may be
-    :data:`jobs.stack.process.IDLE`.
+    :data:`jobs.stack.process.IDLE`. `takes_over`: a new process takes the place of the running one by itself, which
+    then ends.
     """
 
     name: str
@@ -27,3 +28,4 @@ class Part(NamedTuple):
     niceness: int = 0
     niceness_alongside: int = 0
     may_lower_priority: Callable[[], bool] = always
+    takes_over: bool = False

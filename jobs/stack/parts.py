@@ -196,7 +196,7 @@ def dispatcher_part(
 ) -> Part:
     """It has the configured port for MQTT."""
     own = dispatcher_environment(gateway, data, addresses.mqtt, addresses.dispatcher_metrics)
-    return platform_part(data, interpreter, {**env, **own}, DISPATCHER, "gateway.dispatch")
+    return platform_part(data, interpreter, {**env, **own}, DISPATCHER, "gateway.dispatch")._replace(takes_over=True)
 
 
 def routers(settings: Settings) -> dict[str, list[str]]:

@@ -1,24 +1,34 @@
-"""Restarts gateways while the others serve their shards, as requested by `waystation gateway replace` (R5).
+"""Restarts gateways while the others serve their shards, and replaces the dispatcher, as requested by `waystation
+gateway replace` (R1, R5).
 
 The command first drains the gateway, and then submits a request (:mod:`jobs.stack.requests`); the process of `up`
 restarts the part. A candidate alongside, as routers have, would be of no use: the drained gateway has nothing left that
-the new process could take over from it, and both would write the same files of the spool.
+the new process could take over from it, and both would write the same files of the spool. A new dispatcher runs
+alongside the old one for a moment: it gets the listening sockets from it, so that no client is refused.
 """
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Final
 
+from jobs.errors import StackError
 from jobs.stack.part import Part
 from jobs.stack.requests import Answer, Requests, UpRequest
 from jobs.stack.restart import Restart
+from jobs.stack.rolling_replacement import RollingReplacement
 from jobs.stack.supervisor import Supervisor
+from schemas.readiness import ready_file
 
 
 class GatewayRequest(UpRequest, frozen=True, kw_only=True):
-    """A request to restart the part `part`."""
+    """A request to restart or replace the part `part`. `timeout_s`: how long a new process may take that runs alongside
+    the old one."""
 
     part: str
+    timeout_s: float = 120.0
 
+
+_ALONGSIDE: Final = "{}: a new process takes over from the running one"
 
 requests = Requests(GatewayRequest, "gateways", "gateway-")
 
@@ -30,14 +40,14 @@ class Restarting:
     def __init__(self, data: Path, parts: Mapping[str, Callable[[GatewayRequest], Part]]) -> None:
         self._data = data
         self._parts = parts
-        self._going: tuple[GatewayRequest, Restart] | None = None
+        self._going: tuple[GatewayRequest, Restart | RollingReplacement] | None = None
 
     def __call__(self, supervisor: Supervisor) -> None:
         if self._going is None:
             self._take_up(supervisor)
         elif self._going[1].is_over:
-            (request, restart), self._going = self._going, None
-            self._over(request, restart)
+            (request, change), self._going = self._going, None
+            self._over(request, change)
 
     def _take_up(self, supervisor: Supervisor) -> None:
         if not supervisor.ready or not (request := requests.next(self._data)):
@@ -46,16 +56,35 @@ class Restarting:
             known = ", ".join(self._parts)
             self._answer(request, over=True, error=f"this stack has no part {request.part}; its gateways are {known}")
             return
-        self._going = (request, supervisor.restart(self._parts[request.part](request)))
-        self._answer(request, f"{request.part}: restarting")
-
-    def _over(self, request: GatewayRequest, restart: Restart) -> None:
-        lines, error = [f"{request.part}: restarting"], None
-        if restart.error is None:
-            lines.append(f"{request.part}: the new process is ready")
+        part = self._parts[request.part](request)
+        if not part.takes_over:
+            self._going = (request, supervisor.restart(part))
+            self._answer(request, f"{part.name}: restarting")
+            return
+        try:
+            self._going = (request, self._replace(supervisor, part, request.timeout_s))
+        except (StackError, OSError) as error:
+            why = f"cannot run {part.argv[0]}: {error.strerror}" if isinstance(error, OSError) else str(error)
+            self._answer(request, over=True, error=f"{part.name} was not replaced, and its earlier version runs: {why}")
         else:
-            why = f"the new process {restart.error}"
-            error = f"{request.part} was not replaced, and its earlier version runs again: {why}"
+            self._answer(request, _ALONGSIDE.format(part.name))
+
+    def _replace(self, supervisor: Supervisor, part: Part, timeout_s: float) -> RollingReplacement:
+        """Of a part that takes over. Raises StackError, OSError."""
+        ready_file(self._data, part.name).unlink(missing_ok=True)  # the running process has announced itself long ago
+        return supervisor.replace(part, (), lambda: part.ready() is not None, timeout_s)
+
+    def _over(self, request: GatewayRequest, change: Restart | RollingReplacement) -> None:
+        part, error = request.part, None
+        if isinstance(change, Restart):
+            lines, why = [f"{part}: restarting"], f"the new process {change.error}"
+        else:
+            lines, why = [_ALONGSIDE.format(part)], f"{change.error}; read {self._data / 'logs' / part}.log"
+        if change.error is None:
+            lines.append(f"{part}: the new process is ready")
+        else:
+            again = " again" if isinstance(change, Restart) else ""
+            error = f"{part} was not replaced, and its earlier version runs{again}: {why}"
         self._answer(request, *lines, over=True, error=error)
 
     def _answer(self, request: GatewayRequest, *lines: str, over: bool = False, error: str | None = None) -> None:

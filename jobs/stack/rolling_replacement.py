@@ -60,6 +60,10 @@ class RollingReplacement:
         """The process that runs besides the part's own: the candidate, later the one that leaves; None at the end."""
         return {Stage.ALONGSIDE: self.candidate, Stage.LEAVING: self.leaving, Stage.OVER: None}[self.stage]
 
+    @property
+    def is_over(self) -> bool:
+        return self.stage is Stage.OVER
+
     def has_come(self, now: float) -> bool:
         """Check the candidate: True once, when it has been caught up for `settle_s` and can become the part by
         :meth:`let_go`."""

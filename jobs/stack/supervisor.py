@@ -246,7 +246,7 @@ class Supervisor:
             case Phase.STARTING:
                 self._await_ready(running, now)
             case Phase.READY:
-                if running.process and running.process.ended():
+                if running.process and running.process.ended() and not self._is_taken_over(running):
                     if now - running.since > SETTLED_S:
                         running.deaths = 0
                     self._died(running, now, how_it_ended(running.process.exit_code))
@@ -255,6 +255,13 @@ class Supervisor:
                     self._start(running, now)
             case Phase.STOPPING:
                 self._await_end(running, now)
+
+    def _is_taken_over(self, running: _Running) -> bool:
+        """Whether its process has ended because the candidate has its place; the candidate is about to be the part."""
+        going = self._replacement
+        if going is None or going.part.name != running.part.name or not going.part.takes_over:
+            return False
+        return going.stage is Stage.ALONGSIDE and not going.candidate.ended()
 
     def _await_end(self, running: _Running, now: float) -> None:
         late = now - running.since > self._limits.stop_timeout_s

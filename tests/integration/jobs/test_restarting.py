@@ -1,4 +1,4 @@
-"""Restarting a gateway as another version, with tiny children in the place of gateways (R5)."""
+"""Restarting a gateway as another version, and replacing the dispatcher, with tiny children in their place (R1, R5)."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ from jobs.stack.process import Identity, wait_until
 from jobs.stack.requests import Answer, forget
 from jobs.stack.restarting import GatewayRequest, Restarting, requests
 from jobs.stack.state import ProcessState, read_state
-from jobs.stack.supervisor import Event, Limits, Ready, Stopped, Supervisor
+from jobs.stack.supervisor import Died, Event, Limits, Ready, Stopped, Supervisor
 
 DEADLINE_S = 30.0
 ROOT = Path(__file__).parents[3]
@@ -31,6 +31,22 @@ GATEWAY = (
     "time.sleep(600)\n"
 )
 NAMES = ("gateway", "gateway-2")
+DISPATCHER = (
+    "import contextlib, os, pathlib, signal, sys, time\n"
+    "from schemas.readiness import announce_ready\n"
+    "if 'broken' in sys.argv: sys.exit('this version cannot start')\n"
+    "if 'stuck' in sys.argv: time.sleep(600)\n"
+    "here = pathlib.Path(os.environ['WAYSTATION_DATA']) / 'running'\n"
+    "if here.exists():\n"
+    "    with contextlib.suppress(ProcessLookupError):\n"
+    "        os.kill(int(here.read_text()), signal.SIGTERM)\n"
+    "    time.sleep(0.3)\n"
+    "here.write_text(str(os.getpid()))\n"
+    "if 'late' in sys.argv: sys.exit('it has ended what it was to replace')\n"
+    "announce_ready(os.environ['WAYSTATION_DATA'], os.environ['WAYSTATION_PART'], {})\n"
+    "time.sleep(600)\n"
+)
+"""Ends the one before by itself, a while before it is ready."""
 
 
 def gateway_part(data: Path, name: str, *argv: str) -> Part:
@@ -40,6 +56,14 @@ def gateway_part(data: Path, name: str, *argv: str) -> Part:
 
 def version(*kind: str) -> list[str]:
     return [sys.executable, "-c", GATEWAY, *kind]
+
+
+def dispatcher_part(data: Path, *argv: str) -> Part:
+    return gateway_part(data, "dispatcher", *argv)._replace(takes_over=True)
+
+
+def dispatcher(*kind: str) -> list[str]:
+    return [sys.executable, "-c", DISPATCHER, *kind]
 
 
 class StackHarness:
@@ -55,12 +79,16 @@ class StackHarness:
 
         self.supervisor = Supervisor(
             data,
-            [gateway_part(data, name, *version(*kind)) for name in NAMES],
+            [*(gateway_part(data, name, *version(*kind)) for name in NAMES), dispatcher_part(data, *dispatcher())],
             LIMITS,
             os.environ,
             self.events.append,
             Identity.of(os.getpid()),
-            attend=Restarting(data, {name: of(name) for name in NAMES}),
+            attend=Restarting(
+                data,
+                {name: of(name) for name in NAMES}
+                | {"dispatcher": lambda request: dispatcher_part(data, *request.interpreter)},
+            ),
             gateways={"gateway": "gw", "gateway-2": "gw-2"},
         )
         self.tick_until(lambda: self.supervisor.ready)
@@ -74,8 +102,10 @@ class StackHarness:
 
         assert wait_until(looked, DEADLINE_S)
 
-    def ask(self, part: str, interpreter: list[str]) -> str:
-        request = GatewayRequest(id=uuid.uuid4().hex, interpreter=interpreter, configuration=[], part=part)
+    def ask(self, part: str, interpreter: list[str], timeout_s: float = DEADLINE_S) -> str:
+        request = GatewayRequest(
+            id=uuid.uuid4().hex, interpreter=interpreter, configuration=[], part=part, timeout_s=timeout_s
+        )
         requests.ask(self.data, request)
         return request.id
 
@@ -158,7 +188,48 @@ def test_a_part_that_has_just_died_is_restarted_as_the_new_version(harness: Stac
 
 def test_a_part_that_is_no_gateway_is_refused_with_those_there_are(harness: StackHarness) -> None:
     answer = harness.answer(harness.ask("gateway-3", version()))
-    assert answer.error == "this stack has no part gateway-3; its gateways are gateway, gateway-2"
+    assert answer.error == "this stack has no part gateway-3; its gateways are gateway, gateway-2, dispatcher"
+
+
+def test_a_dispatcher_ends_by_itself_when_the_new_one_has_its_place(harness: StackHarness) -> None:
+    """R1, R5: that it has ended before the new one is ready is no reason to start it again. The new one is the part."""
+    before = harness.process("dispatcher")
+    answer = harness.answer(harness.ask("dispatcher", dispatcher("new")))
+    said = ["dispatcher: a new process takes over from the running one", "dispatcher: the new process is ready"]
+    assert (answer.error, answer.lines) == (None, said)
+    now = harness.process("dispatcher")
+    assert (now.state, now.pid == before.pid) == ("ready", False)
+    assert not psutil.pid_exists(before.pid)
+    assert not any(isinstance(event, Died) for event in harness.events)
+    os.kill(now.pid, signal.SIGKILL)
+    harness.tick_until(lambda: (one := harness.process("dispatcher")).pid != now.pid and one.state == "ready")
+    assert "new" in psutil.Process(harness.process("dispatcher").pid).cmdline(), "as what it was replaced by"
+
+
+@pytest.mark.parametrize(
+    ("interpreter", "why"),
+    [
+        (dispatcher("broken"), "the new process ended with status 1; read "),
+        (dispatcher("stuck"), "the new process did not catch up within 1 s; read "),
+        (["/nowhere/python"], "cannot run /nowhere/python: No such file or directory"),
+    ],
+)
+def test_a_dispatcher_goes_on_if_the_new_one_does_not_start(
+    harness: StackHarness, interpreter: list[str], why: str
+) -> None:
+    before = harness.process("dispatcher")
+    answer = harness.answer(harness.ask("dispatcher", interpreter, timeout_s=1.0))
+    assert (answer.error or "").startswith(f"dispatcher was not replaced, and its earlier version runs: {why}")
+    assert harness.process("dispatcher") == before
+    assert harness.answer(harness.ask("dispatcher", dispatcher("new"))).error is None, "the next is tried anew"
+
+
+def test_if_both_dispatchers_end_the_earlier_version_is_started_again(harness: StackHarness) -> None:
+    before = harness.process("dispatcher")
+    answer = harness.answer(harness.ask("dispatcher", dispatcher("late")))
+    assert "the new process ended with status 1" in (answer.error or "")
+    harness.tick_until(lambda: (one := harness.process("dispatcher")).pid != before.pid and one.state == "ready")
+    assert "late" not in psutil.Process(harness.process("dispatcher").pid).cmdline()
 
 
 def test_one_request_at_a_time_and_none_from_before_the_start(harness: StackHarness) -> None:

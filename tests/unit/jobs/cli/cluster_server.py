@@ -13,9 +13,12 @@ from urllib.parse import parse_qs, urlsplit
 import psutil
 
 from jobs.stack.gateways import listener_name, part_names
-from jobs.stack.state import StackState, write_state
+from jobs.stack.state import ProcessState, StackState, write_state
 
 HOST = "127.0.0.1"
+_DISPATCHER = ProcessState(
+    name="dispatcher", pid=1, create_time=1.0, started_at=1.0, restarts=0, level=1, state="ready"
+)
 CONFIGURATION = Path(__file__).parents[4] / "conf" / "base.toml"
 
 
@@ -88,12 +91,14 @@ class FakeCluster:
 
 
 class FakeGateways:
-    """`with FakeGateways(cluster) as gateways:` serves the admin API of each of its gateways; `urls` by name."""
+    """`with FakeGateways(cluster) as gateways:` serves the admin API of each of its gateways; `urls` by name. Set
+    `has_dispatcher` before `run_as_stack`."""
 
     def __init__(self, cluster: FakeCluster) -> None:
         self.cluster = cluster
         self.urls: dict[str, str] = {}
         self._servers: dict[str, ThreadingHTTPServer] = {}
+        self.has_dispatcher = False
         self._stack = ExitStack()
 
     def __enter__(self) -> "FakeGateways":
@@ -129,7 +134,7 @@ class FakeGateways:
                 listener_name(part, "metrics"): self.urls[name].removeprefix("http://") for part, name in parts.items()
             },
             configuration=[str(CONFIGURATION)],
-            processes=[],
+            processes=[_DISPATCHER] if self.has_dispatcher else [],
             gateways=parts,
         )
         write_state(data, state)

@@ -132,6 +132,10 @@ class Restarts(threading.Thread):
         names = {"gateway": "gw-1", "gateway-2": "gw-2", "gateway-3": "gw-3"}
         while not self._stopping.wait(0.01):
             if request := requests.next(self._data):
+                if request.part == "dispatcher":
+                    self.parts.append(request.part)
+                    requests.answer(self._data, Answer(id=request.id, lines=["done"], over=True, error=self._error))
+                    continue
                 assert names[request.part] not in self._cluster.owners, "it was drained first"
                 self.parts.append(request.part)
                 if self._error is None:
@@ -180,6 +184,27 @@ def test_without_a_name_all_are_replaced_one_after_the_other(
     assert up.parts == ["gateway", "gateway-2", "gateway-3"]
     assert set(stack.cluster.boots.values()) == {2}
     assert set(stack.cluster.states.values()) == {"up"}
+
+
+def test_the_dispatcher_is_replaced_last_or_alone(
+    run: Run,
+    stack: FakeGateways,
+    tmp_path: Path,
+    make_up: Callable[..., Restarts],
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """R1, R5: alone it needs no gateway to answer. A stack without one has none to replace."""
+    assert run("gateway", "replace", "dispatcher") == 1
+    assert "this stack has no gateway dispatcher: it has gw-1, gw-2, gw-3" in capfd.readouterr().err
+    stack.has_dispatcher = True
+    stack.run_as_stack(tmp_path)
+    up = make_up()
+    assert run("gateway", "replace", "dispatcher") == 0
+    assert capfd.readouterr().out.splitlines() == ["done", "dispatcher: replaced"]
+    assert run("gateway", "replace") == 0
+    assert up.parts == ["dispatcher", "gateway", "gateway-2", "gateway-3", "dispatcher"]
+    assert run("gateway", "replace", "gw-9") == 1
+    assert "it has gw-1, gw-2, gw-3, dispatcher" in capfd.readouterr().err
 
 
 def test_a_replacement_that_fails_ends_the_command_and_the_others_stay(
