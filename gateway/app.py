@@ -157,7 +157,7 @@ async def run(settings: Settings, part: str) -> None:
         earlier = members.get(gateway.name)
         node.numbers.begin(time.time(), 0 if earlier is None else earlier.record.boot)
         cluster = Cluster(node, home, hosts, members_follower, members, member_tls, spools, executor)
-        observer.cluster = ClusterView(gateway.name, cluster.control, members, loop.time)
+        observer.cluster = ClusterView(gateway.name, cluster.control, members, loop.time, cluster.followed)
     await home.start()
     feed_service = FeedService(feeds, settings.feeds, settings.kafka.prefix, loop.time, time.time)
     feed_topics = FeedTopics(node, home, feed_service, settings.feeds.timeout_s, fatal)

@@ -11,6 +11,7 @@ from gateway.console.shards import PATH, ShardFacts
 from gateway.console.text import age, bytes_words, moment, number, plain_number, seconds_words
 from gateway.observe.session_stats import SessionStats
 from gateway.observe.shard_owners import OwnerState
+from gateway.observe.standby_metrics import Followed
 from schemas.leases import Claimant
 
 _HEADINGS = ("shard", "owner", "epoch", "standbys", "state", "here", "connected", "offline", "queued", "bytes")
@@ -30,14 +31,16 @@ _REASONS: dict[Reason, str] = {
 
 
 class OneShard(NamedTuple):
-    """`standbys` are their names, with the state of those that are not up; `is_alone`: none of them is. `stats`: of its
-    sessions if it is here, else None. `href`: the same page at its owner, "" if there is none."""
+    """`standbys` are their names, each with what it is; `is_alone`: none of them is up. `lag`: of this gateway, if it
+    is one of them. `stats`: of its sessions if it is here, else None. `href`: the same page at its owner, "" if there
+    is none."""
 
     lease: Lease
     state: OwnerState
     standbys: Sequence[str]
     is_alone: bool
     phase: str
+    lag: Followed | None
     stats: SessionStats | None
     href: str
 
@@ -90,7 +93,8 @@ def page(facts: AllShardsFacts, now: float) -> Page:
             Section(
                 "",
                 "A client's session is in one shard, and the shard's owner serves it. Owners, epochs and standbys are "
-                "as this gateway has read them on Kafka. Sessions and queues are known only of shards that are here.",
+                "as this gateway has read them on Kafka. A standby is warm if a takeover by it would have little to "
+                "read; how far behind it is, its own page says. Sessions and queues are known only of shards here.",
                 figures=[(label, plain_number(value)) for label, value in figures.items()],
                 tables=[all_shards],
             ),
@@ -117,12 +121,21 @@ def _row(one: OneShard) -> tuple[Cell, ...]:
         number(lease.epoch),
         standbys._replace(kind="bad") if one.is_alone else standbys,
         state,
-        Cell(UNKNOWN if one.phase == "idle" else one.phase),
+        _here(one),
         number(None if stats is None else stats.connected),
         number(None if stats is None else stats.offline),
         number(None if stats is None else stats.queued_messages),
         Cell(UNKNOWN if stats is None else bytes_words(stats.queued_bytes), "number"),
     )
+
+
+def _here(one: OneShard) -> Cell:
+    """What this gateway does with the shard; as a standby, how far behind it is."""
+    lag = one.lag
+    if one.phase != "standby" or lag is None or lag.behind is None or lag.behind_s is None:
+        return Cell(UNKNOWN if one.phase == "idle" else one.phase)
+    text = f"standby, {plain_number(lag.behind)} records and {lag.behind_s:.1f} s behind"
+    return Cell(text, "text" if lag.is_warm else "bad")
 
 
 def _change(one: ChangeSeen, now: float) -> tuple[Cell, ...]:

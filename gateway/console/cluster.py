@@ -6,14 +6,14 @@ Everything is as this gateway has read it on `leases` and `members`, so it may b
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from gateway.cluster.lease_table import Lease, LeaseTable
 from gateway.console.owner_changes import OwnerChanges
 from gateway.console.parts import CUT, link, name
 from gateway.members.table import MemberTable
 from gateway.observe.shard_owners import OwnerState, has_standby, owner_state
-from gateway.observe.standby_metrics import StandbyFigures
+from gateway.observe.standby_metrics import Followed, StandbyFigures
 from schemas.members import CONSOLE
 
 MOST_NAMED = 10
@@ -71,8 +71,12 @@ class Cluster:
         return "standby" if phase == "idle" and self.gateway in self._sources.leases[shard].standbys else phase
 
     def standbys(self, lease: Lease, now: float) -> list[str]:
-        """Their names; those that are not up with their state."""
-        return [self._with_status(one, now) for one in lease.standbys]
+        """Their names, with `warm` or `cold` by their heartbeats; those that are not up with their state."""
+        return [self._with_status(one, lease.shard, now) for one in lease.standbys]
+
+    def kept_warm(self) -> Mapping[int, Followed]:
+        """The shards of which this gateway is a standby, and how far behind it is."""
+        return self._sources.standby_figures().followed
 
     def is_alone(self, lease: Lease, now: float) -> bool:
         """Whether the shard has standbys, and none of them is up."""
@@ -106,10 +110,12 @@ class Cluster:
                 found.setdefault(f"with a silent owner ({name(lease.owner.name).text})", []).append(lease.shard)
         return "; ".join(f"shards {what}: {_numbers(shards)}" for what, shards in list(found.items())[:MOST_NAMED])
 
-    def _with_status(self, gateway: str, now: float) -> str:
+    def _with_status(self, gateway: str, shard: int, now: float) -> str:
         member = self._members.get(gateway)
-        status = "unknown" if member is None else self._members.status(member, now)
-        return gateway if status == "up" else f"{gateway} ({status})"
+        status: str = "unknown" if member is None else self._members.status(member, now)
+        if member is not None and status == "up":
+            status = "warm" if shard in member.record.warm else "cold"
+        return f"{gateway} ({status})"
 
 
 def _numbers(shards: Sequence[int]) -> str:

@@ -114,6 +114,7 @@ class ConsoleFacts:
 
     def _all_shards(self, cluster: Cluster, here: Sequence[ShardFacts], query: Mapping[str, str]) -> Page:
         now, first, stats = self._now(), _number(query.get("first", "")), {one.number: one.stats for one in here}
+        kept_warm = cluster.kept_warm()
         shown = [
             all_shards.OneShard(
                 lease,
@@ -121,6 +122,7 @@ class ConsoleFacts:
                 cluster.standbys(lease, now),
                 cluster.is_alone(lease, now),
                 cluster.phase(lease.shard),
+                kept_warm.get(lease.shard),
                 stats.get(lease.shard),
                 cluster.console(cluster.owner(lease.shard), shards.PATH),
             )

@@ -153,12 +153,13 @@ class Cluster:
                 table = self.control.table
                 log.warning("shards have no owner yet", shards=[n for n in range(len(table)) if not table[n].is_fenced])
 
-    def _standby_figures(self) -> StandbyFigures:
+    def followed(self) -> dict[int, Followed]:
+        """The shards that this gateway keeps warm."""
         standbys = self.shards.standbys
-        followed = {
-            n: Followed(standbys.behind(n), standbys.is_warm(n), standbys.behind_s(n)) for n in standbys.followed()
-        }
-        return StandbyFigures(self._links.states(), self._links.redials, followed)
+        return {n: Followed(standbys.behind(n), standbys.is_warm(n), standbys.behind_s(n)) for n in standbys.followed()}
+
+    def _standby_figures(self) -> StandbyFigures:
+        return StandbyFigures(self._links.states(), self._links.redials, self.followed())
 
     async def give_up(self) -> None:
         """Other gateways take over this one's shards in order; returns once they are given up, or after a while."""

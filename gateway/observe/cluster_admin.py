@@ -3,7 +3,7 @@
 | request | answer |
 |---|---|
 | `GET /admin/gateways` | the gateways of the site, as this one sees them |
-| `GET /admin/shards` | the lease of each shard, and its phase at this gateway |
+| `GET /admin/shards` | the lease of each shard, its phase at this gateway, and how far behind a standby here is |
 | `POST /admin/shards/<shard>/move?to=<gateway>` | 202: this gateway, which owns the shard, moves it |
 | `POST /admin/drain` | 202: this gateway moves all its shards to others, and takes no more until it is restarted |
 
@@ -15,7 +15,7 @@ A page in a browser may send POST anywhere without asking first, but it cannot h
 """
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import structlog
@@ -25,6 +25,7 @@ from gateway.cluster.lease_table import Lease, LeaseTable
 from gateway.errors import GatewayError
 from gateway.members.table import GatewayMember, MemberTable
 from gateway.observe.admin_http import BadRequest, answer, parameters, refusal
+from gateway.observe.standby_metrics import Followed
 
 _NO_CLUSTER = "this gateway is not in a cluster: gateway.cluster.enabled is false"
 _FROM_A_PAGE = "pages in a browser may not do this: use `waystation shard` or `waystation gateway`"
@@ -48,12 +49,14 @@ class ClusterControl(Protocol):
 
 
 class ClusterView(NamedTuple):
-    """The cluster as this gateway, `name`, sees it. `loop_time`: monotonic seconds, as in `members`."""
+    """The cluster as this gateway, `name`, sees it. `loop_time`: monotonic seconds, as in `members`. `followed`: the
+    shards that it keeps warm."""
 
     name: str
     control: ClusterControl
     members: MemberTable
     loop_time: Callable[[], float]
+    followed: Callable[[], Mapping[int, Followed]] = dict
 
 
 class ClusterAdmin:
@@ -149,11 +152,16 @@ def _facts(member: GatewayMember | None) -> dict[str, Any]:
 
 def shards(view: ClusterView) -> dict[str, Any]:
     """`gateway`: who answers; `shards`, by number, with the phase at this gateway."""
-    return {"gateway": view.name, "shards": [_lease(view, lease) for lease in _leases(view)]}
+    followed = view.followed()
+    return {
+        "gateway": view.name,
+        "shards": [_lease(view, lease, followed.get(lease.shard)) for lease in _leases(view)],
+    }
 
 
-def _lease(view: ClusterView, lease: Lease) -> dict[str, Any]:
-    """`state`: `owned`; `released`: given up, for `successor` if there is one; or `none`: nobody is known to own it."""
+def _lease(view: ClusterView, lease: Lease, followed: Followed | None) -> dict[str, Any]:
+    """`state`: `owned`; `released`: given up, for `successor` if there is one; or `none`: nobody is known to own it.
+    `lag`: of this gateway as a standby, None if it is none; its values are None until they are known."""
     state = "owned" if lease.owner is not None else "released" if lease.released_by is not None else "none"
     return {
         "shard": lease.shard,
@@ -165,6 +173,8 @@ def _lease(view: ClusterView, lease: Lease) -> dict[str, Any]:
         "successor": lease.successor,
         "standbys": list(lease.standbys),
         "phase": view.control.phase(lease.shard),
+        "lag": followed
+        and {"is_warm": followed.is_warm, "behind_records": followed.behind, "behind_s": followed.behind_s},
     }
 
 

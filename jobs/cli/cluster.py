@@ -24,7 +24,9 @@ class Cluster:
         return found
 
     def shards(self) -> list[dict[str, Any]]:
-        """The lease of each shard; `phase` is that at its owner, None if the owner cannot be asked."""
+        """The lease of each shard; `phase` is that at its owner, None if the owner cannot be asked. `lags` has those of
+        the standbys that can be asked, by name: `is_warm`, `behind_records`, `behind_s`; None for what they do not
+        know yet."""
         views: list[dict[str, Any]] = []
         for api in self._apis:
             try:
@@ -35,7 +37,15 @@ class Cluster:
             raise silent
         phases = {(view["gateway"], one["shard"]): one["phase"] for view in views for one in view["shards"]}
         latest = max(views, key=lambda view: sum(one["epoch"] for one in view["shards"]))
-        return [{**one, "phase": phases.get((one["owner"], one["shard"]))} for one in latest["shards"]]
+        lags = {(view["gateway"], one["shard"]): one.get("lag") for view in views for one in view["shards"]}
+        return [
+            {
+                **{key: value for key, value in one.items() if key != "lag"},
+                "phase": phases.get((one["owner"], one["shard"])),
+                "lags": {name: lag for name in one["standbys"] if (lag := lags.get((name, one["shard"]))) is not None},
+            }
+            for one in latest["shards"]
+        ]
 
     def shard(self, number: int) -> dict[str, Any]:
         """One of them."""

@@ -65,10 +65,11 @@ def _gateway_cells(one: dict[str, Any]) -> list[str]:
 def shards(
     context: typer.Context, as_json: AsJson = False, gateway: Gateways = None, token_file: TokenFile = None
 ) -> None:
-    """List the shards: who owns each, in which epoch, and who keeps it warm.
+    """List the shards: who owns each, in which epoch, who keeps it warm, and how far behind that one is.
 
     The phase is that at the owner: `starting`, `serving`, or `freezing` while it is being moved. It is empty if the
-    owner does not answer. A shard that nobody owns is `released` while it is being moved, else `none`.
+    owner does not answer. A shard that nobody owns is `released` while it is being moved, else `none`. A standby is
+    `cold` if a takeover by it would have much to read. Nothing is said of one that does not answer.
 
     Example: `waystation shards`
     """
@@ -90,7 +91,15 @@ _SHARD_COLUMNS = [
 
 def _shard_cells(one: dict[str, Any]) -> list[str]:
     phase = one["phase"] if one["state"] == "owned" else one["state"]
-    return [str(one["shard"]), cell(one["owner"]), str(one["epoch"]), cell(phase), cell(", ".join(one["standbys"]))]
+    standbys = ", ".join(_standby(name, one["lags"].get(name)) for name in one["standbys"])
+    return [str(one["shard"]), cell(one["owner"]), str(one["epoch"]), cell(phase), cell(standbys)]
+
+
+def _standby(name: str, lag: dict[str, Any] | None) -> str:
+    if lag is None:
+        return name
+    behind = "" if lag["behind_s"] is None else f"{lag['behind_s']:.1f} s behind"
+    return f"{name} ({', '.join(filter(None, ('' if lag['is_warm'] else 'cold', behind)))})"
 
 
 def move(

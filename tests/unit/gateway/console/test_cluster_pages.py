@@ -11,6 +11,7 @@ from gateway.console.owner_changes import OwnerChange
 from gateway.console.parts import ROWS, Banner, Cell
 from gateway.members.table import MemberTable
 from gateway.observe.session_stats import SessionStats
+from gateway.observe.standby_metrics import Followed
 from schemas.identity import shard_of
 from schemas.leases import Claimant
 from schemas.members import GatewayAddress
@@ -21,7 +22,7 @@ A, B = Claimant("a", 1), Claimant("b", 2)
 
 
 def shown(lease: Lease, **changed: Any) -> OneShard:
-    return OneShard(lease, "served", lease.standbys, False, "idle", None, "")._replace(**changed)
+    return OneShard(lease, "served", lease.standbys, False, "idle", None, None, "")._replace(**changed)
 
 
 def facts(**changed: Any) -> AllShardsFacts:
@@ -36,6 +37,9 @@ def test_a_shard_is_shown_with_its_owner_and_what_is_wrong() -> None:
         shown(Lease(2, 4, None, (), False, B, HOSTILE), state="no_owner"),
         shown(Lease(3), state="no_owner"),
         shown(Lease(4, 5, A), state="starting", phase="starting"),
+        shown(Lease(5, 5, A), phase="standby", lag=Followed(3, True, 0.25)),
+        shown(Lease(6, 5, A), phase="standby", lag=Followed(4_000, False, 61.24)),
+        shown(Lease(7, 5, A), phase="standby", lag=Followed(None, False)),
     ]
     built = page(facts(shown=shards, total=5, states={"no_owner": 2}), 0.0)
     (table, changes, here) = tables(built)
@@ -49,6 +53,9 @@ def test_a_shard_is_shown_with_its_owner_and_what_is_wrong() -> None:
     assert row(table, 2)["state"].text.startswith("no owner: <script>")
     assert row(table, 3)["owner"].text == "–"
     assert row(table, 4)["state"].text == "owner starts"
+    assert row(table, 5)["here"] == Cell("standby, 3 records and 0.2 s behind")
+    assert row(table, 6)["here"] == Cell("standby, 4000 records and 61.2 s behind", "bad")
+    assert row(table, 7)["here"] == Cell("standby"), "it does not know yet"
     assert not table.more
     assert (changes.empty, here.empty) == ("none yet", "this gateway has no shard")
     assert b"<script>alert" not in render.html(built, BANNER)
@@ -119,7 +126,9 @@ def test_a_standby_that_is_missing_is_marked() -> None:
     assert cluster.is_alone(lease, 100.0)
     leases.member("b", state="draining")
     leases.member("c")
-    assert cluster.standbys(lease, 100.0) == ["b (draining)", "c"]
+    assert cluster.standbys(lease, 100.0) == ["b (draining)", "c (cold)"]
+    leases.member("c", seq=1, warm=[0])
+    assert cluster.standbys(lease, 100.0) == ["b (draining)", "c (warm)"]
     assert not cluster.is_alone(lease, 100.0)
     assert cluster.followed() == {"b": 1, "c": 1}
     leases.claim(1, 1, "b")

@@ -11,6 +11,7 @@ from gateway.cluster.lease_table import LeaseTable
 from gateway.errors import GatewayError
 from gateway.members.table import MemberTable
 from gateway.observe.cluster_admin import ClusterView
+from gateway.observe.standby_metrics import Followed
 from schemas.leases import Claim, Claimant, LeaseKey, LeaseValue, Release, Standbys
 from schemas.members import GatewayAddress, GatewayLoad, Heartbeat, MemberState
 from tests.unit.gateway.observe.observed import Observed, observed, run_real
@@ -62,7 +63,9 @@ class Clustered:
         for shard, owner, standby in ((0, "gw-1", "gw-2"), (1, "gw-2", "gw-1"), (2, "gw-1", "gw-2")):
             self.control.write(shard, 1, owner, Claim())
             self.control.write(shard, 1, owner, Standbys(names=[standby]))
-        here.observer.cluster = ClusterView("gw-1", self.control, self.members, lambda: self.now)
+        here.observer.cluster = ClusterView(
+            "gw-1", self.control, self.members, lambda: self.now, lambda: {1: Followed(3, True, 0.5)}
+        )
 
     def beat(self, name: str, state: MemberState, seq: int = 1) -> None:
         addresses = {"mqtt": GatewayAddress("::1", 1883)}
@@ -137,6 +140,8 @@ def test_the_shards_with_owner_epoch_standbys_and_phase(tmp_path: Path) -> None:
             assert (own["shard"], own["owner"], own["epoch"], own["state"]) == (0, "gw-1", 1, "owned")
             assert (own["standbys"], own["is_fenced"], own["phase"]) == (["gw-2"], True, "serving")
             assert (other["owner"], other["phase"]) == ("gw-2", "idle")
+            assert own["lag"] is None
+            assert other["lag"] == {"is_warm": True, "behind_records": 3, "behind_s": 0.5}
             assert (released["owner"], released["state"], released["epoch"]) == (None, "released", 2)
             assert (released["released_by"], released["successor"]) == ("gw-1", "gw-2")
             assert (none["owner"], none["state"], none["epoch"], none["standbys"]) == (None, "none", 0, [])

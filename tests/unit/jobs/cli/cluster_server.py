@@ -25,7 +25,7 @@ CONFIGURATION = Path(__file__).parents[4] / "conf" / "base.toml"
 class FakeCluster:
     """The leases that all gateways of the cluster see. `owners` by shard; a shard moves when the admin API is asked
     for it, if `moves`. Gateways in `starting` answer as such. `refusal`: what commands are refused with. `sessions`:
-    the gateway of each client. `asked`: (gateway, method, path, token)."""
+    the gateway of each client. `lag`: of every standby. `asked`: (gateway, method, path, token)."""
 
     def __init__(self, names: Iterable[str], shards: int = 4) -> None:
         self.names = list(names)
@@ -33,6 +33,7 @@ class FakeCluster:
         self.epochs = [1] * shards
         self.boots = dict.fromkeys(self.names, 1)
         self.states = dict.fromkeys(self.names, "up")
+        self.lag: dict[str, Any] | None = {"is_warm": True, "behind_records": 3, "behind_s": 0.25}
         self.is_cluster = True
         self.moves = True
         self.refusal = ""
@@ -67,6 +68,7 @@ class FakeCluster:
                 "successor": None,
                 "standbys": [name for name in self.names if name != owner],
                 "phase": "serving" if owner == me else "idle",
+                "lag": None if owner == me else self.lag,
             }
 
         return {"gateway": me, "shards": [one(number, owner) for number, owner in enumerate(self.owners)]}

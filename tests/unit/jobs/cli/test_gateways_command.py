@@ -60,10 +60,32 @@ def test_the_shards_with_the_phase_at_their_owners(
     stack.lose("gw-3")
     assert run("shards") == 0
     lines = said(capfd)
-    assert ["0", "gw-1", "1", "serving", "gw-2,", "gw-3"] in lines
-    assert ["1", "gw-2", "1", "serving", "gw-1,", "gw-3"] in lines
-    assert ["2", "gw-3", "1", "gw-1,", "gw-2"] in lines, "a phase that nobody can tell is not guessed"
-    assert ["3", "1", "none", "gw-1,", "gw-2,", "gw-3"] in lines
+    behind = ["(0.2", "s", "behind)"]
+    assert ["0", "gw-1", "1", "serving", "gw-2", *behind[:-1], "behind),", "gw-3"] in lines
+    assert ["1", "gw-2", "1", "serving", "gw-1", *behind[:-1], "behind),", "gw-3"] in lines
+    both = ["gw-1", *behind[:-1], "behind),", "gw-2", *behind]
+    assert ["2", "gw-3", "1", *both] in lines, "a phase that nobody can tell is not guessed"
+    assert ["3", "1", "none", *both[:-1], "behind),", "gw-3"] in lines
+
+
+@pytest.mark.parametrize(
+    ("lag", "shown"),
+    [
+        ({"is_warm": False, "behind_records": 9, "behind_s": 61.24}, "gw-2 (cold, 61.2 s behind)"),
+        ({"is_warm": False, "behind_records": None, "behind_s": None}, "gw-2 (cold)"),
+        (None, "gw-2"),
+    ],
+)
+def test_a_standby_says_how_far_behind_it_is(
+    run: Run, stack: FakeGateways, capfd: pytest.CaptureFixture[str], lag: dict[str, object] | None, shown: str
+) -> None:
+    """Q7. One of an earlier release, or that has just become a standby, says nothing."""
+    stack.cluster.lag = lag
+    assert run("shards") == 0
+    assert f"serving  {shown}, gw-3" in capfd.readouterr().out
+    assert run("shards", "--json") == 0
+    first = json.loads(capfd.readouterr().out)["shards"][0]
+    assert first["lags"] == ({} if lag is None else {"gw-2": lag, "gw-3": lag})
 
 
 def test_programs_get_json(run: Run, stack: FakeGateways, capfd: pytest.CaptureFixture[str]) -> None:
