@@ -18,8 +18,10 @@ HEARD = "waystation_query_last_progress_timestamp_seconds"
 FAILURES = "waystation_query_failures_total"
 BATCH_SUM = "waystation_query_batch_seconds_sum"
 BATCH_COUNT = "waystation_query_batch_seconds_count"
-SAMPLES = (TRIGGER, LAG, RATE, FRESHNESS, HEARD, FAILURES, BATCH_SUM, BATCH_COUNT)
-"""What a page asks for (:mod:`jobs.observe.query_metrics`)."""
+PAUSE_SUM = "waystation_router_pause_seconds_sum"
+PAUSE_COUNT = "waystation_router_pause_seconds_count"
+SAMPLES = (TRIGGER, LAG, RATE, FRESHNESS, HEARD, FAILURES, BATCH_SUM, BATCH_COUNT, PAUSE_SUM, PAUSE_COUNT)
+"""What a page asks for (:mod:`jobs.observe.query_metrics`, :mod:`jobs.observe.routing`)."""
 
 
 class Place(NamedTuple):
@@ -64,7 +66,18 @@ def page(answers: Sequence[tuple[Place, Answer, float]], now: float) -> Page:
     return Page(PATH, "Routers and ledger", [_section(place, answer, aged, now) for place, answer, aged in answers])
 
 
-_HEADINGS = ("query", "state", "batch, mean", "trigger", "lag", "rows/s", "freshness", "failures", "last progress")
+_HEADINGS = (
+    "query",
+    "state",
+    "batch, mean",
+    "pause, mean",
+    "trigger",
+    "lag",
+    "rows/s",
+    "freshness",
+    "failures",
+    "last progress",
+)
 
 
 def _section(place: Place, answer: Answer, aged: float, now: float) -> Section:
@@ -77,7 +90,8 @@ def _section(place: Place, answer: Answer, aged: float, now: float) -> Section:
     tables = [Table("Application", ("part", "state"), parts, "it says nothing of itself")]
     tables.append(Table("Streaming queries", _HEADINGS, rows, "no query yet"))
     lead = (
-        "Batch: the mean of all since the query's process started. Lag: of the topic that the query is furthest behind."
+        "Batch: the mean of all since the query's process started. Pause: of a router between two batches, when its "
+        "peer routes; the mean likewise. Lag: of the topic that the query is furthest behind."
     )
     return Section(place.title, f"{where} {lead}", tables=tables)
 
@@ -86,11 +100,16 @@ def _row(query: str, answer: Answer, now: float) -> tuple[Cell, ...]:
     def sample(metric: str) -> float | None:
         return answer.samples.get((metric, query))
 
-    count, total, heard = sample(BATCH_COUNT), sample(BATCH_SUM), sample(HEARD)
+    def mean(total: str, count: str) -> float | None:
+        summed, counted = sample(total), sample(count)
+        return summed / counted if counted and summed is not None else None
+
+    heard = sample(HEARD)
     return (
         name(query),
         _state(answer.faults.get(query, "")),
-        _seconds(total / count if count and total is not None else None),
+        _seconds(mean(BATCH_SUM, BATCH_COUNT)),
+        _seconds(mean(PAUSE_SUM, PAUSE_COUNT)),
         _seconds(sample(TRIGGER)),
         number(sample(LAG)),
         number(sample(RATE)),

@@ -87,11 +87,12 @@ async def _get(session: aiohttp.ClientSession, place: Place, path: str, query: A
 
 
 def _samples(text: bytes) -> Mapping[tuple[str, str], float]:
-    """Of several samples of a query, such as one a topic, the largest."""
+    """Of several samples of a query, such as one a topic, the largest. Some of a router's query name the router."""
     found: dict[tuple[str, str], float] = {}
     for family in text_string_to_metric_families(text.decode()):
         for sample in family.samples:
-            query = sample.labels.get("query", "")
+            router = sample.labels.get("router", "")
+            query = sample.labels.get("query", "") or (router and f"router-{router}")
             if query and sample.name in SAMPLES and isfinite(sample.value):
                 found[sample.name, query] = max(sample.value, found.get((sample.name, query), sample.value))
     return found

@@ -7,36 +7,25 @@ being looked at.
 import asyncio
 import signal
 import socket
-import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
-from random import Random
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
-from gateway.broker_clock import BrokerClock
 from gateway.bus import KafkaBus
-from gateway.cluster.lease_messages import LeaseRead
-from gateway.cluster.lease_table import LeaseTable
 from gateway.dispatch.choice import Choice
 from gateway.dispatch.dispatcher import Dispatcher
+from gateway.dispatch.following import follow
 from gateway.dispatch.listening import open_listening, port_of
 from gateway.dispatch.observer import DispatcherMetrics, DispatcherObserver
 from gateway.dispatch.replacement import Predecessor, Replaceable, find_predecessor
 from gateway.host.open_files import allow_open_files
-from gateway.leases.follower import LeasesFollower
-from gateway.leases.owners import Owners
-from gateway.members.follower import MembersFollower
-from gateway.members.table import MemberTable
 from gateway.sockets.directory import SocketDirectory
 from schemas.errors import SettingsError
-from schemas.identity import shard_of
-from schemas.leases import Claimant
 from schemas.readiness import announce_ready
 from schemas.settings import RESERVED_FILES, GatewaySettings, Settings
-from schemas.topics import Topics
 
 _STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _GIVE_S: Final = 3.0
@@ -45,8 +34,6 @@ _GIVE_S: Final = 3.0
 _METRICS_TRIES: Final = 20
 _METRICS_AGAIN_S: Final = 0.1
 """The predecessor may still have the port for metrics."""
-
-_NOBODY: Final = Claimant("", 0)
 
 log = structlog.get_logger(__name__)
 
@@ -75,9 +62,11 @@ async def run(settings: Settings, part: str) -> None:
     allow_open_files(connections + RESERVED_FILES, f"gateway.dispatcher.connections = {connections}")
     counts, bus = Counter[str](), KafkaBus(settings.kafka, loop, fatal)
     with SocketDirectory(Path(gateway.cluster.sockets)) as directory:
-        dispatcher = Dispatcher(
-            gateway.dispatcher, gateway.proxy_protocol, directory, await _follow(settings, bus, counts), counts
-        )
+        choice = await _unless(stopping, follow(settings, bus, counts))
+        if choice is None:
+            await bus.close(_GIVE_S)
+            return
+        dispatcher = Dispatcher(gateway.dispatcher, gateway.proxy_protocol, directory, choice, counts)
         observer = DispatcherObserver(
             DispatcherMetrics(counts, lambda: dispatcher.open, lambda: len(dispatcher.processes)),
             lambda: {"gateways": "" if dispatcher.reaches_any() else "no gateway of this machine takes clients"},
@@ -106,25 +95,16 @@ async def run(settings: Settings, part: str) -> None:
         log.info("dispatcher stopped", replaced=is_replaced, given=counts["taken"])
 
 
-async def _follow(settings: Settings, bus: KafkaBus, counts: Counter[str]) -> Choice:
-    """What is known of gateways and of the owners of shards, from now on. Raises BusError."""
-    loop, gateway, topics = asyncio.get_running_loop(), settings.gateway, Topics(settings.kafka.prefix)
-    members = MemberTable(gateway.cluster.members, gateway.cluster.timeout_s)
-    leases = LeaseTable(settings.kafka.shards)
-    owners = Owners(leases, members, _NOBODY, lambda shard: False, loop.time)
-
-    def read(one: LeaseRead) -> None:
-        leases.apply(one.offset, one.key, one.value)
-
-    def next_owners(client: str) -> Sequence[str]:
-        lease = leases[shard_of(client, len(leases))]
-        return lease.standbys if lease.successor is None else (lease.successor, *lease.standbys)
-
-    following = [MembersFollower(bus, topics.members, members, loop.time, counts, BrokerClock(time.time)).start()]
-    if gateway.cluster.enabled:
-        following.append(LeasesFollower(bus, topics.leases, read, loop.time, counts).start())
-    await asyncio.gather(*following)
-    return Choice(owners.owner, next_owners, members, gateway.access_point, Random(), loop.time)
+async def _unless(stopping: asyncio.Future[bool], work: Coroutine[Any, Any, Choice]) -> Choice | None:
+    """What `work` gives; None if it is to stop before."""
+    working = asyncio.ensure_future(work)
+    either: list[asyncio.Future[Any]] = [working, stopping]
+    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+    if stopping.done():
+        working.cancel()
+        stopping.result()  # raises what has ended the consumer
+        return None
+    return working.result()
 
 
 def _host(gateway: GatewaySettings) -> str:

@@ -300,7 +300,9 @@ def test_routers_and_ledger_say_how_they_are(tmp_path: Path) -> None:
         assert request.query.getall("name[]") == list(SAMPLES)
         lags = "\n".join(f'waystation_query_lag_records{{query="<i>routing",topic="{n}"}} {n}' for n in (7, 42))
         batch = 'waystation_query_batch_seconds_{}{{query="<i>routing"}} {}\n'
-        return web.Response(text=f"{lags}\n{batch.format('sum', 30)}{batch.format('count', 3)}")
+        pause = 'waystation_router_pause_seconds_{}{{router="active"}} {}\n'
+        both = "".join(each.format(*of) for each in (batch, pause) for of in (("sum", 30), ("count", 3)))
+        return web.Response(text=f"{lags}\n{both}".replace('"active"} 30', '"active"} 0.75'))
 
     async def silent(request: web.Request) -> web.Response:
         await asyncio.sleep(60)
@@ -328,6 +330,8 @@ def test_routers_and_ledger_say_how_they_are(tmp_path: Path) -> None:
             assert "failed: &lt;b&gt;" in first
             assert '<td class="number">42</td>' in first
             assert '<td class="number">10 s</td>' in first
+            assert '<td class="number">250 ms</td>' in first, "the pause of the query router-active"
+            assert "router-active" in first
             assert "it did not answer within 2 s" in second
             assert "answered more than" in third
             assert "cannot connect: Connection refused" in fourth
