@@ -10,14 +10,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
+from types import TracebackType
 from typing import Final
 
 import psutil
 
 from harness.gateway_site import NAMES, Site, SiteGateway, advertise_setting
-from harness.processes import HOST, Broker
+from harness.processes import HOST, STOP_S, Broker, Program
 from jobs.stack.broker import BrokerSpec
 from jobs.stack.ports import Ports
+from jobs.stack.process import wait_until
 from tests.cuttable_proxy import ANYBODY, CuttableProxy, Proxies
 
 SPARE: Final = "gateway-d"
@@ -78,8 +80,43 @@ def _urls(addresses: Mapping[str, str]) -> list[str]:
     return [f"{name}://{address}" for name, address in addresses.items()]
 
 
+class SiteDispatcher:
+    """Processes that hold one port for the gateways of the site, one after the other. `port` is that of all of them."""
+
+    def __init__(self, site: Site, sockets: Path) -> None:
+        self.port = site.ports.choose("dispatcher", HOST, 0, "")
+        self._directory, self._lives = site.directory, 0
+        self._environ = {
+            **os.environ,
+            "WAYSTATION_KAFKA__BOOTSTRAP": site.bootstrap,
+            "WAYSTATION_KAFKA__PREFIX": site.topics.prefix,
+            "WAYSTATION_KAFKA__SHARDS": str(site.shards),
+            "WAYSTATION_GATEWAY__CLUSTER__ENABLED": "true",
+            "WAYSTATION_GATEWAY__CLUSTER__SOCKETS": str(sockets),
+            "WAYSTATION_GATEWAY__DISPATCHER__PORT": str(self.port),
+            "WAYSTATION_GATEWAY__DISPATCHER__METRICS_PORT": "0",
+        }
+        self.running: Program | None = None
+
+    def start(self) -> None:
+        """Another process. If one is running, that one ends: returns once it has."""
+        self._lives += 1
+        name, earlier = f"dispatcher-{self._lives}", self.running
+        (self._directory / name).mkdir()
+        program = Program(self._directory / name, name, "gateway.dispatch", environ=self._environ)
+        program.start()
+        self.running = program
+        assert earlier is None or wait_until(earlier.ended, STOP_S), "the earlier dispatcher goes on"
+
+    def kill(self) -> None:
+        """kill -9, if there is one."""
+        if self.running is not None:
+            self.running.kill()
+
+
 class CuttableSite(Site):
-    """`clocks` gives the seconds by which the clocks of gateways are wrong. With `cuttable_links` other gateways reach
+    """With `has_dispatcher` clients reach the gateways through a dispatcher too, and shards that move pass sockets.
+    `clocks` gives the seconds by which the clocks of gateways are wrong. With `cuttable_links` other gateways reach
     each by the ways in `links`. A gateway that was killed is then not refused at once by its machine: others notice
     later that it is dead, as if its machine were lost."""
 
@@ -94,8 +131,10 @@ class CuttableSite(Site):
         cluster: bool = True,
         clocks: Mapping[str, float] | None = None,
         cuttable_links: bool = False,
+        has_dispatcher: bool = False,
     ) -> None:
         self._broker, self._clocks = broker, clocks or {}
+        self._sockets = directory / "sockets" if has_dispatcher else None
         super().__init__(
             directory,
             broker.bootstrap,
@@ -106,12 +145,18 @@ class CuttableSite(Site):
             bootstrap_of=broker.bootstrap_of,
             settings=self._settings,
         )
+        self.dispatcher = None if self._sockets is None else SiteDispatcher(self, self._sockets)
         self.links: dict[str, list[CuttableProxy]] = {name: [] for name in self.gateways}
         for name, gateway in self.gateways.items() if cuttable_links else ():
             for listener, target in gateway.for_gateways.items():
                 port = self.ports.choose(f"{name}-{listener}-way", HOST, 0, "")
                 gateway.environ |= advertise_setting(listener, f"{HOST}:{port}")
                 self.links[name].append(broker.proxies.open(port, target, self._gateway_at))
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self.dispatcher is not None:
+            self.dispatcher.kill()
+        super().__exit__(kind, error, at)
 
     def way_to_kafka(self, gateway: SiteGateway) -> CuttableProxy:
         return self._broker.ways[gateway.gateway_name]
@@ -135,11 +180,12 @@ class CuttableSite(Site):
             way.blip()
 
     def _settings(self, name: str) -> Mapping[str, str]:
+        sockets = {} if self._sockets is None else {"WAYSTATION_GATEWAY__CLUSTER__SOCKETS": str(self._sockets)}
         offset_s = self._clocks.get(name, 0.0)
         if not offset_s:
-            return {}
+            return sockets
         paths = [str(SHIFTED_CLOCK), *filter(None, [os.environ.get("PYTHONPATH")])]
-        return {"PYTHONPATH": os.pathsep.join(paths), "TEST_CLOCK_OFFSET_S": str(offset_s)}
+        return sockets | {"PYTHONPATH": os.pathsep.join(paths), "TEST_CLOCK_OFFSET_S": str(offset_s)}
 
     def _gateway_at(self, port: int) -> str:
         """The gateway whose connection has this local port."""

@@ -134,7 +134,8 @@ def _here(one: OneShard) -> Cell:
     lag = one.lag
     if one.phase != "standby" or lag is None or lag.behind is None or lag.behind_s is None:
         return Cell(UNKNOWN if one.phase == "idle" else one.phase)
-    text = f"standby, {plain_number(lag.behind)} records and {lag.behind_s:.1f} s behind"
+    records = "1 record" if lag.behind == 1 else f"{plain_number(lag.behind)} records"
+    text = f"standby, {records} and {lag.behind_s:.1f} s behind"
     return Cell(text, "text" if lag.is_warm else "bad")
 
 

@@ -70,7 +70,6 @@ _HEADINGS = (
     "query",
     "state",
     "batch, mean",
-    "pause, mean",
     "trigger",
     "lag",
     "rows/s",
@@ -79,6 +78,9 @@ _HEADINGS = (
     "last progress",
 )
 
+_PAUSE_AT = _HEADINGS.index("trigger")
+"""Of an application that routes, the column with pauses comes before this one."""
+
 
 def _section(place: Place, answer: Answer, aged: float, now: float) -> Section:
     where = f"Asked at {place.address} {age(aged)} ago." if place.address else ""
@@ -86,17 +88,23 @@ def _section(place: Place, answer: Answer, aged: float, now: float) -> Section:
         return Section(place.title, where, notes=[f"No answer: {answer.fault}"])
     parts = [(name(part), _state(fault)) for part, fault in list(answer.faults.items())[:ROWS] if part == "application"]
     queries = sorted({*answer.faults, *(query for _, query in answer.samples)} - {"application"})[:ROWS]
-    rows = [_row(query, answer, now) for query in queries]
+    pauses = any(metric == PAUSE_COUNT for metric, _ in answer.samples)
+    rows = [_row(query, answer, now, pauses) for query in queries]
     tables = [Table("Application", ("part", "state"), parts, "it says nothing of itself")]
-    tables.append(Table("Streaming queries", _HEADINGS, rows, "no query yet"))
+    tables.append(Table("Streaming queries", _headings(pauses), rows, "no query yet"))
+    pause = "Pause: of a router between two batches, when its peer routes; the mean likewise. " if pauses else ""
     lead = (
-        "Batch: the mean of all since the query's process started. Pause: of a router between two batches, when its "
-        "peer routes; the mean likewise. Lag: of the topic that the query is furthest behind."
+        f"Batch: the mean of all since the query's process started. {pause}"
+        "Lag: of the topic that the query is furthest behind."
     )
     return Section(place.title, f"{where} {lead}", tables=tables)
 
 
-def _row(query: str, answer: Answer, now: float) -> tuple[Cell, ...]:
+def _headings(pauses: bool) -> tuple[str, ...]:
+    return (*_HEADINGS[:_PAUSE_AT], *(["pause, mean"] if pauses else ()), *_HEADINGS[_PAUSE_AT:])
+
+
+def _row(query: str, answer: Answer, now: float, pauses: bool) -> tuple[Cell, ...]:
     def sample(metric: str) -> float | None:
         return answer.samples.get((metric, query))
 
@@ -109,7 +117,7 @@ def _row(query: str, answer: Answer, now: float) -> tuple[Cell, ...]:
         name(query),
         _state(answer.faults.get(query, "")),
         _seconds(mean(BATCH_SUM, BATCH_COUNT)),
-        _seconds(mean(PAUSE_SUM, PAUSE_COUNT)),
+        *([_seconds(mean(PAUSE_SUM, PAUSE_COUNT))] if pauses else ()),
         _seconds(sample(TRIGGER)),
         number(sample(LAG)),
         number(sample(RATE)),

@@ -188,5 +188,5 @@ def _member(gateway: str, one: Member, held: Held | None) -> tuple[Cell, ...]:
         Cell(f"{load.cpu:.2f}", "number"),
         Cell(f"{bytes_words(load.memory_bytes)} ({load.memory:.0%})", "number"),
         Cell(UNKNOWN if one.age_s is None else f"{age(one.age_s)} ago", "time"),
-        name(", ".join(f"{bearer} {at.address}:{at.port}" for bearer, at in bearers)),
+        name(", ".join(f"{bearer} {at.address}:{at.port}" for bearer, at in bearers))._replace(kind="text"),  # wraps
     )

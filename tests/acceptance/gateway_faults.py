@@ -11,7 +11,7 @@ from harness.gateway_site import NAMES, OWNED_S, SiteGateway
 from harness.lease_watch import Change
 from jobs.stack.process import wait_until
 from tests.acceptance.site_soak import SiteSoak
-from tests.gateway_site import SPARE, CuttableSite
+from tests.gateway_site import SPARE, CuttableSite, SiteDispatcher
 
 FROZEN_S: Final = 1.0
 """How long a process stands still, or Kafka is out of reach, after others have its shards."""
@@ -32,6 +32,11 @@ class Stage(NamedTuple):
     def shard(self) -> int:
         """The one of which most is asked: that of a receiver of everything."""
         return self.site.shard_of(self.soak.present.name)
+
+    @property
+    def dispatcher(self) -> SiteDispatcher:
+        assert self.site.dispatcher is not None, "this site has none"
+        return self.site.dispatcher
 
     def owner(self) -> SiteGateway:
         return self.site.owner(self.shard)
@@ -231,6 +236,27 @@ async def all_replaced(stage: Stage) -> None:
         await stage.served()
         await stage.back(gateway)
         await asyncio.to_thread(stage.site.all_have_standbys)
+    await stage.served()
+
+
+async def dispatcher_killed(stage: Stage) -> None:
+    """Clients that are connected notice nothing; those that come are refused until it is back, or come to gateways.
+    Then it dies together with an owner, and shards move while it is away."""
+    dispatcher = stage.dispatcher
+    for is_owner_killed in (False, True):
+        dispatcher.kill()
+        if is_owner_killed:
+            stage.owner().strike()
+        await asyncio.sleep(FROZEN_S)
+        await asyncio.to_thread(dispatcher.start)
+        await stage.served()
+
+
+async def dispatcher_replaced(stage: Stage) -> None:
+    """Another one gets its listening sockets, while clients come and shards move with their connections."""
+    await asyncio.to_thread(stage.dispatcher.start)
+    await shards_moved(stage)
+    await asyncio.to_thread(stage.dispatcher.start)
     await stage.served()
 
 

@@ -50,11 +50,12 @@ FENCE_PREFIX: Final = b"fence/"
 
 class Case(NamedTuple):
     """`clocks`: by how much those of gateways are wrong, seconds; `cuttable_links`: whether gateways reach one another
-    by ways that can be cut."""
+    by ways that can be cut; `has_dispatcher`: whether clients come through a dispatcher too."""
 
     fault: Fault
     clocks: Mapping[str, float] = {}
     cuttable_links: bool = False
+    has_dispatcher: bool = False
 
 
 CASES: Final = {
@@ -73,6 +74,8 @@ CASES: Final = {
     "shards moved": Case(faults.shards_moved),
     "one added, one removed": Case(faults.one_added_one_removed),
     "all replaced": Case(faults.all_replaced),
+    "dispatcher killed": Case(faults.dispatcher_killed, has_dispatcher=True),
+    "dispatcher replaced": Case(faults.dispatcher_replaced, has_dispatcher=True),
     "owner killed, machine lost": Case(faults.owner_killed, cuttable_links=True),
     "owner killed, clocks apart": Case(faults.owner_killed, clocks=CLOCKS),
 }
@@ -139,10 +142,18 @@ def test_what_is_owed_comes_whatever_happens(
     right, and an epoch has one owner."""
     case = CASES[name]
     with CuttableSite(
-        tmp_path, of_site, unique_prefix, ALL, clocks=case.clocks, cuttable_links=case.cuttable_links
+        tmp_path,
+        of_site,
+        unique_prefix,
+        ALL,
+        clocks=case.clocks,
+        cuttable_links=case.cuttable_links,
+        has_dispatcher=case.has_dispatcher,
     ) as site:
         try:
             site.start(*NAMES)
+            if site.dispatcher is not None:
+                site.dispatcher.start()
             soak = asyncio.run(live_through(site, case.fault))
             assert not site.crashed()
             check_owners(site)

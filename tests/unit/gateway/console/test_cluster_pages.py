@@ -37,7 +37,7 @@ def test_a_shard_is_shown_with_its_owner_and_what_is_wrong() -> None:
         shown(Lease(2, 4, None, (), False, B, HOSTILE), state="no_owner"),
         shown(Lease(3), state="no_owner"),
         shown(Lease(4, 5, A), state="starting", phase="starting"),
-        shown(Lease(5, 5, A), phase="standby", lag=Followed(3, True, 0.25)),
+        shown(Lease(5, 5, A), phase="standby", lag=Followed(1, True, 0.25)),
         shown(Lease(6, 5, A), phase="standby", lag=Followed(4_000, False, 61.24)),
         shown(Lease(7, 5, A), phase="standby", lag=Followed(None, False)),
     ]
@@ -53,7 +53,7 @@ def test_a_shard_is_shown_with_its_owner_and_what_is_wrong() -> None:
     assert row(table, 2)["state"].text.startswith("no owner: <script>")
     assert row(table, 3)["owner"].text == "–"
     assert row(table, 4)["state"].text == "owner starts"
-    assert row(table, 5)["here"] == Cell("standby, 3 records and 0.2 s behind")
+    assert row(table, 5)["here"] == Cell("standby, 1 record and 0.2 s behind")
     assert row(table, 6)["here"] == Cell("standby, 4000 records and 61.2 s behind", "bad")
     assert row(table, 7)["here"] == Cell("standby"), "it does not know yet"
     assert not table.more
