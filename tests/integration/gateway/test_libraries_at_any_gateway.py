@@ -60,7 +60,7 @@ def test_the_client_library_loses_its_gateways_and_nothing_else(site: CuttableSi
                 messages.append(await van.publish("vans/7", payload, qos=2))
                 if number in (NUMBER // 3, 2 * NUMBER // 3):
                     home = site.owner_of("van-7" if number == NUMBER // 3 else "base")
-                    home.strike()
+                    await asyncio.to_thread(home.kill)
                     await asyncio.to_thread(site.all_served)
                     await asyncio.to_thread(site.start, home.gateway_name)
             for message in messages:
