@@ -39,7 +39,7 @@ class Memberships:
         self._post = post
         self._ready = ready
         self._pump = pump
-        self._blocked: set[Session] = set()
+        self._blocked: dict[Session, None] = {}
 
     # -- belonging to groups -------------------------------------------------------------------------------------------
 
@@ -104,7 +104,7 @@ class Memberships:
             kept = min(KEPT_WAITING, max(1, session.receive_maximum // 2)) if link.writable else 0
             self._give_back(session.take_back_assigned(kept=kept))
             if assignments.block():
-                self._blocked.add(session)
+                self._blocked[session] = None
                 self._announce(session, assignments, 0)
         elif link.writable and not assignments.waiting and not (is_full and assignments.is_stuck):
             assignments.unblock()
@@ -115,7 +115,7 @@ class Memberships:
         for session in list(self._blocked):
             assignments = session.assignments
             if assignments is None or not assignments.is_blocked or session.ended:
-                self._blocked.discard(session)
+                self._blocked.pop(session, None)
             elif assignments.look():
                 self._give_back(session.take_back_assigned())
 
