@@ -44,13 +44,13 @@ class GroupMembers:
         self._cover = cover
         self._spawn = spawn
         self._lock = KeyedLock()
-        self._unconfirmed: dict[int, set[tuple[str, str, Incarnation]]] = {}
+        self._unconfirmed: dict[int, dict[tuple[str, str, Incarnation], None]] = {}
         """Members that their shard has not named since a start, by shard: group, client, session."""
 
     def receive(self, message: Join | Leave | Announced) -> None:
         """What the shard of a member says."""
         if isinstance(message, Join):
-            self._unconfirmed.get(message.shard, set()).discard((message.group, message.client, message.session))
+            self._unconfirmed.get(message.shard, {}).pop((message.group, message.client, message.session), None)
             self._spawn(self._in_turn(message.group, self._join(message)))
         elif isinstance(message, Leave):
             self._spawn(self._in_turn(message.group, self._leave(message)))
@@ -60,10 +60,10 @@ class GroupMembers:
 
     def started(self, shard: int) -> None:
         """The home of a shard has started, or this one's: its members are away until it has named them."""
-        unconfirmed = self._unconfirmed[shard] = set()
+        unconfirmed = self._unconfirmed[shard] = dict[tuple[str, str, Incarnation], None]()
         for group in self._groups:
             for member in [m for m in group.members.values() if m.shard == shard]:
-                unconfirmed.add((group.name, member.client, member.session))
+                unconfirmed[group.name, member.client, member.session] = None
                 self._dispatcher.away(group, member)
 
     async def _in_turn(self, group: str, work: Coroutine[Any, Any, None]) -> None:

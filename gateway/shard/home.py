@@ -311,7 +311,7 @@ class Home:
             self._on_way[sender.shard] += 1
             done = partial(self._posted, sender.shard)
             self._node.bus.produce(self._node.topics.egress, shard, b"", value, headers, done)
-        elif home.shares.senders.counts(sender) and ready.post(home.shares.receive, message):
+        elif home.shares.senders.counts(sender, is_direct=True) and ready.post(home.shares.receive, message):
             asyncio.get_running_loop().call_soon(ready.flush)
 
     def _posted(self, sender: int, error: Any, _record: Any) -> None:

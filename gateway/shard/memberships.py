@@ -39,7 +39,7 @@ class Memberships:
         self._post = post
         self._ready = ready
         self._pump = pump
-        self._blocked: set[Session] = set()
+        self._blocked: dict[Session, None] = {}
 
     # -- belonging to groups -------------------------------------------------------------------------------------------
 
@@ -104,7 +104,7 @@ class Memberships:
             kept = min(KEPT_WAITING, max(1, session.receive_maximum // 2)) if link.writable else 0
             self._give_back(session.take_back_assigned(kept=kept))
             if assignments.block():
-                self._blocked.add(session)
+                self._blocked[session] = None
                 self._announce(session, assignments, 0)
         elif link.writable and not assignments.waiting and not (is_full and assignments.is_stuck):
             assignments.unblock()
@@ -115,7 +115,7 @@ class Memberships:
         for session in list(self._blocked):
             assignments = session.assignments
             if assignments is None or not assignments.is_blocked or session.ended:
-                self._blocked.discard(session)
+                self._blocked.pop(session, None)
             elif assignments.look():
                 self._give_back(session.take_back_assigned())
 
@@ -146,11 +146,18 @@ class Memberships:
         if assignments.is_over(assignment.place):
             self._post(assignment.shard, Finished(assignment.number, "delivered"))
             return
-        if assignment.place in assignments.open:
+        if (known := assignments.open.get(assignment.place)) is not None:
+            known.sending = message.sending
             return
         pending = PendingMessage(message.message, self._shard, -1, 0, [], spooled=True)
         delivery = Delivery(
-            message.client, pending, message.qos, message.retain, message.subscription_ids, assigned=assignment
+            message.client,
+            pending,
+            message.qos,
+            message.retain,
+            message.subscription_ids,
+            assigned=assignment,
+            sending=message.sending,
         )
         session.accept_assignment(delivery, message.packet_id)
         if session.link is None:
@@ -159,14 +166,16 @@ class Memberships:
             self._ready.add(session, self._pump)
 
     def _give_back(self, deliveries: list[Delivery]) -> None:
-        numbers: dict[int, list[tuple[int, int]]] = {}
+        messages: dict[int, Returned] = {}
         for delivery in deliveries:
             if delivery.assigned is not None:
                 delivery.finished = True
                 packet_id = delivery.packet_id if delivery.sent or delivery.dup else 0
-                numbers.setdefault(delivery.assigned.shard, []).append((delivery.assigned.number, packet_id))
-        for shard, returned in numbers.items():
-            self._post(shard, Returned(returned))
+                message = messages.setdefault(delivery.assigned.shard, Returned([], []))
+                message.assignments.append((delivery.assigned.number, packet_id))
+                message.sendings.append(delivery.sending)
+        for shard, returned in messages.items():
+            self._post(shard, returned)
 
     def _announce(self, session: Session, assignments: SessionAssignments, capacity: int | None) -> None:
         for name, shard in assignments.groups.items():

@@ -1,7 +1,7 @@
 """A message as a home holds it, and what one session still has to do with it."""
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -102,6 +102,10 @@ class Assignment(NamedTuple):
         return assigned_place(self.shard, self.number)
 
 
+Sending: TypeAlias = tuple[int, int]
+"""One of the times that a group sends an assignment: the epoch of its home, and how often that has sent it by then."""
+
+
 def assigned_place(shard: int, number: int) -> tuple[int, int]:
     """The place of an assignment; partition -1 is that of retained messages."""
     return -2 - shard, number
@@ -125,7 +129,7 @@ class Delivery(msgspec.Struct, eq=False):
 
     `recipient` are the client and the QoS to name in its outcome, if not its own: of a share group's delivery, those of
     the member it is assigned to. `assigned` is set if a share group has given it to the session: then nobody but the
-    group reports its outcome.
+    group reports its outcome. `sending` says which sending of the assignment has come last.
     """
 
     client: str
@@ -141,6 +145,7 @@ class Delivery(msgspec.Struct, eq=False):
     row: int | None = None
     recipient: tuple[str, int] | None = None
     assigned: Assignment | None = None
+    sending: Sending = (0, 0)
 
     @property
     def place(self) -> tuple[int, int]:

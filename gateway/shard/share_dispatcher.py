@@ -6,7 +6,8 @@ Theory of operation. The groups are those of this shard; their members may be in
 * At QoS 2 the group's record in the session log names the assignment before it is sent. So after a crash the same
   assignment goes to the same session again, and to no other [MQTT-4.8.2-4], [MQTT-4.8.2-5]; the session knows by the
   number what it has of it. At QoS 0 and 1 nothing is logged: what nobody has acknowledged waits again.
-* An assignment comes back only by a message of the member's shard, never on suspicion.
+* An assignment comes back only by a message of the member's shard, never on suspicion; and only by an answer to when
+  it was sent last, for it may have been given back before that, and be in the session's hands since.
 * What is over leaves the record when that is written next, not at once. Until then a crash sends it again, and so the
   session must remember it: `open_from` in each assignment says what it may forget.
 * A group without members keeps what is assigned at QoS 2 until the results are there.
@@ -15,6 +16,7 @@ Who belongs to a group: :mod:`gateway.shard.group_members`. Pure: no clock, no I
 """
 
 from collections.abc import Callable, Sequence
+from itertools import repeat
 from typing import Protocol
 
 from gateway.shard.messages import Assignment, Delivery, Outcome
@@ -71,8 +73,8 @@ class GroupLog(Protocol):
 
 
 class ShareDispatcher:
-    """Has the assignments of a shard's groups. `committed_row` is the last row that the spool holds; `post` sends a
-    message to the shard of a member."""
+    """Has the assignments of a shard's groups. `committed_row` is the last row that the spool holds, `epoch` that of
+    the shard's home; `post` sends a message to the shard of a member."""
 
     def __init__(
         self,
@@ -81,6 +83,7 @@ class ShareDispatcher:
         queues: GroupQueues,
         log: GroupLog,
         committed_row: Callable[[], int],
+        epoch: Callable[[], int],
         shards: int,
         post: Callable[[int, ToMember], None],
     ) -> None:
@@ -89,6 +92,7 @@ class ShareDispatcher:
         self._queues = queues
         self._session_log = log
         self._committed_row = committed_row
+        self._epoch = epoch
         self._shards = shards
         self._post = post
         self._assigned: dict[int, Assigned] = {}
@@ -259,6 +263,7 @@ class ShareDispatcher:
                     assigned.subscription_ids,
                     assigned.packet_id,
                     next(iter(self._open[assigned.client])) if assigned.qos == 2 else 0,
+                    (self._epoch(), assigned.times_sent),
                 ),
             )
 
@@ -282,11 +287,13 @@ class ShareDispatcher:
         self._freed(group)
 
     def _returned(self, message: Returned) -> None:
-        returned = []
-        for number, packet_id in message.assignments:
-            assigned = self._assigned.pop(number, None)
-            if assigned is None:
+        returned, epoch = [], self._epoch()
+        sendings = message.sendings or repeat(None)
+        for (number, packet_id), sending in zip(message.assignments, sendings, strict=False):
+            assigned = self._assigned.get(number)
+            if assigned is None or sending not in (None, (epoch, assigned.times_sent)):
                 continue
+            del self._assigned[number]
             assigned.group.returned(assigned, packet_id)
             returned.append(assigned)
         self._take_back(returned)

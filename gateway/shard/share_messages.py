@@ -4,6 +4,11 @@ A group lives in the shard of its name, its members anywhere. Neither calls the 
 each shard gets in the order in which another one sent them. One may be lost with the home that was to get it; so a home
 that starts says so, and what is still open is sent again. Whoever gets a message twice knows it by its number.
 
+An assignment may be sent again while the member's shard gives it back, because it had no connection for it: `Returned`
+is on its way, and the session has a connection by then. So each sending of an assignment is told from the others, and
+the session gives back the one that has come last. The group takes back only what it has not sent again since:
+otherwise another member would get what the session has taken.
+
 | to the group | says                                                                                        |
 |--------------|---------------------------------------------------------------------------------------------|
 | `Join`       | a session becomes a member, or has new options; `Joined` answers once that is durable       |
@@ -31,7 +36,7 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from gateway.shard.messages import Assignment, Message, Outcome
+from gateway.shard.messages import Assignment, Message, Outcome, Sending
 from schemas.envelope import SENDER_HEADER, SHARE_HEADER, Headers, Incarnation
 from schemas.errors import RecordError
 from schemas.leases import HIGHEST_EPOCH
@@ -88,7 +93,7 @@ class Reachable(msgspec.Struct, tag=True):
 class Assign(msgspec.Struct, tag=True, gc=False):
     """`packet_id`: under which the session was sent the message before, at QoS 1; 0 if it was not. At QoS 2 no
     assignment below `open_from` is open between the group's shard and this client; what the session remembers of those
-    it may forget."""
+    it may forget. `sending` is none in messages of earlier versions."""
 
     assignment: Assignment
     client: str
@@ -99,6 +104,7 @@ class Assign(msgspec.Struct, tag=True, gc=False):
     subscription_ids: tuple[int, ...]
     packet_id: int
     open_from: int
+    sending: Sending = (0, 0)
 
 
 class Finished(msgspec.Struct, tag=True, gc=False):
@@ -107,9 +113,11 @@ class Finished(msgspec.Struct, tag=True, gc=False):
 
 
 class Returned(msgspec.Struct, tag=True):
-    """`assignments`: number, and the packet id with which the client was sent it, 0 if it was not."""
+    """`assignments`: number, and the packet id with which the client was sent it, 0 if it was not; `sendings`: which
+    sending of each is meant. Messages of earlier versions do not say that."""
 
     assignments: list[tuple[int, int]]
+    sendings: list[Sending] = []
 
 
 class Announced(msgspec.Struct, tag=True):

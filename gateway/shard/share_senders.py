@@ -6,6 +6,10 @@ one a member could seem away that is connected elsewhere, and an assignment coul
 
 The order of the receiver's partition decides: what an earlier owner says before the next one has said anything counts.
 A receiver that starts knows the epochs of the fences on `ingress`, which an owner writes before it says anything.
+
+Homes of one process speak directly. What a home had written to the log just before the receiver started in its process
+comes behind what it says directly. It is void then: the receiver has said that it has started, and was told again all
+that it has to know. Otherwise an assignment that was given back could come once more, from before.
 """
 
 from gateway.shard.share_messages import Sender
@@ -17,20 +21,24 @@ class ShareSenders:
 
     def __init__(self, shards: int) -> None:
         self._epochs = [0] * shards
+        self._direct = [0] * shards
+        """The epoch in which a home of each shard has spoken directly."""
 
     def has_epoch(self, shard: int, epoch: int) -> None:
         """The shard has had an owner in this epoch."""
         self._epochs[shard] = max(self._epochs[shard], epoch)
 
-    def counts(self, sender: Sender | None) -> bool:
-        """Whether what `sender` says now counts; None does not say who it is, as in earlier versions. Raises
-        RecordError if there is no such shard."""
+    def counts(self, sender: Sender | None, *, is_direct: bool = False) -> bool:
+        """Whether what `sender` says now counts, directly or by the log; None does not say who it is, as in earlier
+        versions. Raises RecordError if there is no such shard."""
         if sender is None or not sender.epoch:
             return True
         shard, epoch = sender
         if shard >= len(self._epochs):
             raise RecordError(f"a message about share groups is from shard {shard}; there are {len(self._epochs)}")
-        if epoch < self._epochs[shard]:
+        if epoch < self._epochs[shard] or (epoch == self._direct[shard] and not is_direct):
             return False
         self._epochs[shard] = epoch
+        if is_direct:
+            self._direct[shard] = epoch
         return True

@@ -67,6 +67,7 @@ class Shares:
             deliverer,
             writer,
             lambda: spool.committed_row,
+            lambda: spool.epoch,
             self._shards,
             self._post,
         )

@@ -113,3 +113,53 @@ def test_what_the_next_owner_has_sent_is_not_given_back_by_the_earlier_one(tmp_p
         assert not harness.fatal
 
     run(scenario())
+
+
+@pytest.mark.parametrize("sending", [0, 1, 2], ids=["an earlier sending", "the last sending", "no sending"])
+def test_what_was_sent_again_is_not_given_back_by_an_earlier_answer(tmp_path: Path, sending: int) -> None:
+    """A session without a connection gives an assignment back. It is sent again meanwhile, and the session has a
+    connection by then: nobody else gets it at QoS 2. Earlier versions do not say which sending they give back."""
+
+    async def scenario() -> None:
+        harness, sender, [member, other] = await begin(tmp_path, 2)
+        other.lose()
+        member.mute = True
+        sender.publish("a", b"one", 2)
+        await turn(1)
+        assert member.payloads == [b"one"]
+        owner = harness.owner(OF_GROUP)
+        assert owner is not None
+        numbers = [*owner.home.shards[OF_GROUP].shares.dispatcher._assigned]
+        await other.connect()
+        sendings = [] if sending == 2 else [(harness.epochs[OF_GROUP], sending) for _ in numbers]
+        value, headers = encode(Returned([(number, 0) for number in numbers], sendings), Sender(OF_MEMBERS, 1))
+        harness.broker.append(MemoryRecord((harness.topics.egress, OF_GROUP), b"", value, headers))
+        await turn(20)
+        assert member.payloads + other.payloads == ([b"one"] if sending == 0 else [b"one", b"one"])
+        assert not harness.fatal
+
+    run(scenario())
+
+
+def test_a_session_gives_back_the_last_sending(tmp_path: Path) -> None:
+    """What was assigned twice to a session is one assignment, and it goes to another member when that is lost."""
+
+    async def scenario() -> None:
+        harness, sender, [member, other] = await begin(tmp_path, 2)
+        other.lose()
+        member.mute = True
+        sender.publish("a", b"one", 1)
+        await turn(1)
+        owner = harness.owner(OF_GROUP)
+        assert owner is not None
+        dispatcher = owner.home.shards[OF_GROUP].shares.dispatcher
+        dispatcher._send([*dispatcher._assigned.values()])
+        await turn(1)
+        assert member.payloads == [b"one"]
+        await other.connect()
+        member.lose()
+        await turn(5)
+        assert other.payloads == [b"one"]
+        assert not harness.fatal
+
+    run(scenario())

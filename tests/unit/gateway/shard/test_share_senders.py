@@ -30,6 +30,18 @@ def test_a_receiver_that_starts_knows_fences() -> None:
     assert senders.counts(Sender(2, 1))
 
 
+def test_what_was_written_before_somebody_speaks_directly_is_void() -> None:
+    """It comes later than what was said directly; another owner of the shard speaks by the log again."""
+    senders = ShareSenders(SHARDS)
+    assert senders.counts(Sender(1, 4))
+    assert senders.counts(Sender(1, 4), is_direct=True)
+    assert not senders.counts(Sender(1, 4))
+    assert senders.counts(Sender(1, 4), is_direct=True)
+    assert senders.counts(Sender(2, 4))
+    assert senders.counts(Sender(1, 5))
+    assert not senders.counts(Sender(1, 4), is_direct=True)
+
+
 def test_who_does_not_say_who_it_is_counts() -> None:
     """As before, without a cluster or of an earlier version."""
     senders = ShareSenders(SHARDS)

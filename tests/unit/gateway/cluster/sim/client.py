@@ -78,8 +78,7 @@ class Client:
 
     def _look(self) -> None:
         """Now and then: is there a connection, and does it answer?"""
-        waits = bool(self.in_flight) or not self.is_connected
-        if self.link is not None and waits and self.world.now - self._heard_at > PATIENCE_S:
+        if self.link is not None and self.is_waiting and self.world.now - self._heard_at > PATIENCE_S:
             self.link.close_from_client()
             self.link = None
         if self.link is None and self.world.now >= self._away_until:
@@ -174,6 +173,11 @@ class Client:
         if message.number < self._highest.get(sender, -1):
             raise Violation(f"{self.name} got {message} after {self._highest[sender]}")
         self._highest[sender] = message.number
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether its connection should say something soon."""
+        return bool(self.in_flight) or not self.is_connected
 
     @property
     def is_idle(self) -> bool:

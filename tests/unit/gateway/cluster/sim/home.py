@@ -17,8 +17,9 @@ from typing import Any
 from gateway.cluster import lease_messages as m
 from gateway.cluster.fencing import PartitionFences, SenderFences
 from gateway.cluster.read_back import Barriers, ReadBack
-from tests.unit.gateway.cluster.sim.session import PACKET_IDS, WINDOW, Message, Open, Session
-from tests.unit.gateway.cluster.sim.world import Cursor, Entry
+from tests.unit.gateway.cluster.sim.outgoing import Outgoing
+from tests.unit.gateway.cluster.sim.session import Message, Session
+from tests.unit.gateway.cluster.sim.world import Cursor, Entry, TopicPartition
 
 
 class Home:
@@ -44,6 +45,8 @@ class Home:
         self._fenced_ingress: set[int] = set()
         self._cursors: list[Cursor] = []
         self._is_state_read = False
+        self.outgoing = Outgoing(self)
+        self.shares = self.site.make_shares(self)
 
     # -- its life ------------------------------------------------------------------------------------------------------
 
@@ -74,13 +77,19 @@ class Home:
         for session in self.sessions.values():
             if session.link is not None:
                 session.link.close_from_home()
+        self.shares.end()
 
     def freeze(self) -> None:
         self.is_freezing, self.is_serving = True, False
         for session in self.sessions.values():
             if session.link is not None:
                 session.link.close_from_home()
-        self._write(b"pos", self._positions(), lambda: self.process.tell(m.Frozen(self.shard, self.epoch)))
+        self.shares.freeze()
+        self._write(b"pos", self._positions(), self._frozen)
+
+    def _frozen(self) -> None:
+        self.shares.end()
+        self.process.tell(m.Frozen(self.shard, self.epoch))
 
     def tick(self) -> None:
         if self.is_serving:
@@ -88,6 +97,7 @@ class Home:
             if positions != self._written_positions:
                 self._written_positions = positions
                 self._write(b"pos", positions)
+            self.shares.tick()
             for epoch in self.fences.removable():
                 self.fences.fence_removed(epoch)
                 self.process.produce(("sessions", self.shard), b"fence/%d" % epoch, None, self.epoch)
@@ -122,6 +132,7 @@ class Home:
         if self.fences.read(entry.key, entry.epoch):
             if not self._is_state_read:
                 self._restore(entry.key, entry.value)
+                self.shares.read(entry)
         elif self.is_serving:
             self._mend()
         self._act(self.read_back.read(entry.offset))
@@ -159,6 +170,9 @@ class Home:
 
     def _mend(self) -> None:
         for key in self.fences.unmended:
+            if self.shares.owns(key):
+                self.shares.mend(key)
+                continue
             kind, _, name = key.decode().partition("/")
             value: Any = ()
             if kind == "pos":
@@ -176,11 +190,16 @@ class Home:
     def _state_read(self) -> None:
         """Everything before the fence on `sessions` is known; now `ingress` up to the fences there."""
         self._is_state_read = True
+        self.shares.recover()
         for partition in range(self.site.partitions):
             start = self._starts.get(partition, 0)
             self.read_to[partition] = start
             take = lambda entry, partition=partition: self._ingress_read(partition, entry)  # noqa: E731
-            self._cursors.append(Cursor(self.process, ("ingress", partition), start, take))
+            self.read_on(("ingress", partition), start, take)
+
+    def read_on(self, tp: TopicPartition, start: int, take: Callable[[Entry], None]) -> None:
+        """Reads a partition for as long as the home is there."""
+        self._cursors.append(Cursor(self.process, tp, start, take))
 
     def _ingress_read(self, partition: int, entry: Entry) -> None:
         if self.is_over:
@@ -205,26 +224,33 @@ class Home:
             session = self.sessions[message.sender]
             if entry.offset >= session.until:
                 session.received[message.pid] = True
+        if entry.offset < self.positions.get(partition, 0):
+            return
         session = self.sessions.get(message.recipient)  # type: ignore[assignment]
-        if session is None or entry.offset < self.positions.get(partition, 0):
+        if session is None:
+            self.shares.offer(partition, entry.offset, message)
             return
         if message.qos == 2 and entry.offset <= session.settled.get(partition, -1):
             return
         self.undone[partition][entry.offset] = None
         session.queue.append((partition, entry.offset, message))
         if self.is_serving:
-            self._pump(session)
+            self.outgoing.pump(session)
 
     def _serve(self) -> None:
         self._mend()
         self.is_serving = True
+        self.shares.begin()
         self.process.tell(m.Fenced(self.shard, self.epoch))
 
     # -- the connection ------------------------------------------------------------------------------------------------
 
     def attach(self, link: Any, client: str) -> None:
         """A client has connected: what was in flight is sent again, in order."""
-        session = self.sessions[client]
+        session = self.sessions.get(client)
+        if session is None:
+            self.shares.attach(link, client)
+            return
         if session.link is not None and session.link is not link:
             session.link.close_from_home()
         session.link = link
@@ -236,13 +262,15 @@ class Home:
             earlier = [q for q in session.queue if q[0] == item.place[0] and q[1] < item.place[1]]
             for queued in earlier:
                 session.queue.remove(queued)
-                self._send_qos1(session, queued)
-            self._send_open(session, item)
-        self._pump(session)
+                self.outgoing.send_qos1(session, queued)
+            self.outgoing.send_open(session, item)
+        self.outgoing.pump(session)
 
     def detach(self, client: str, link: Any) -> None:
-        session = self.sessions[client]
-        if session.link is link:
+        session = self.sessions.get(client)
+        if session is None:
+            self.shares.detach(client, link)
+        elif session.link is link:
             session.link = None
 
     def _send(self, session: Session, kind: str, pid: int, message: Message | None) -> None:
@@ -254,7 +282,10 @@ class Home:
         """A packet of a client."""
         if not self.is_serving:
             return
-        session = self.sessions[client]
+        session = self.sessions.get(client)
+        if session is None:
+            self.shares.receive(client, kind, pid)
+            return
         match kind:
             case "publish":
                 assert message is not None
@@ -266,11 +297,11 @@ class Home:
                 if item is not None:
                     self.undone[item[0]].pop(item[1], None)
             case "pubrec":
-                self._received(session, pid)
+                self.outgoing.received(session, pid)
             case "pubcomp":
                 session.open = [item for item in session.open if item.pid != pid or not item.is_released]
                 self._write(b"out/" + client.encode(), session.out_record())
-        self._pump(session)
+        self.outgoing.pump(session)
 
     # -- from the client -----------------------------------------------------------------------------------------------
 
@@ -324,59 +355,3 @@ class Home:
             self._send(session, "pubcomp", pid, None)
 
         self._write(b"in/" + session.client.encode(), session.in_record(), promise)
-
-    # -- to the client -------------------------------------------------------------------------------------------------
-
-    def _pump(self, session: Session) -> None:
-        while session.queue and session.link is not None and session.waits_for is None and self.is_serving:
-            partition, offset, message = session.queue[0]
-            if message.qos == 1:
-                if len(session.sent) >= 2 * WINDOW:
-                    return
-                self._send_qos1(session, session.queue.popleft())
-                continue
-            free = [pid for pid in PACKET_IDS if all(pid != item.pid for item in session.open)]
-            if len(session.open) >= WINDOW:
-                return
-            session.queue.popleft()
-            item = Open(free[0], (partition, offset), message, False)
-            session.open.append(item)
-            session.settled[partition] = offset
-            session.waits_for = item.pid
-            self._write(
-                b"out/" + session.client.encode(), session.out_record(), lambda item=item: self._opened(session, item)
-            )
-
-    def _opened(self, session: Session, item: Open) -> None:
-        """The exchange is durable: PUBLISH may be sent."""
-        session.waits_for = None
-        session.durable.add((item.pid, item.place))
-        self.undone[item.place[0]].pop(item.place[1], None)
-        self._send_open(session, item)
-        self._pump(session)
-
-    def _send_open(self, session: Session, item: Open) -> None:
-        if (item.pid, item.place) in session.released:
-            self._send(session, "pubrel", item.pid, None)
-        elif (item.pid, item.place) in session.durable and not item.is_released:
-            self._send(session, "publish", item.pid, item.message)
-
-    def _send_qos1(self, session: Session, item: tuple[int, int, Message]) -> None:
-        session.next_pid += 1
-        session.sent[session.next_pid] = item
-        self._send(session, "publish", session.next_pid, item[2])
-
-    def _received(self, session: Session, pid: int) -> None:
-        at = next((at for at, item in enumerate(session.open) if item.pid == pid), None)
-        if at is None:
-            return
-        item = session.open[at]
-        if not item.is_released:
-            session.open[at] = item = item._replace(is_released=True)
-            self._write(b"out/" + session.client.encode(), session.out_record(), lambda: self._let_go(session, item))
-        elif (item.pid, item.place) in session.released:
-            self._send(session, "pubrel", pid, None)
-
-    def _let_go(self, session: Session, item: Open) -> None:
-        session.released.add((item.pid, item.place))
-        self._send(session, "pubrel", item.pid, None)

@@ -9,6 +9,9 @@ from gateway.cluster.lease_keeper import LeaseKeeper
 from gateway.cluster.lease_table import LeaseTable
 from gateway.cluster.life import Heard, Life, LinkEnded, LinkHeard, Passed, Redial, RedialResult
 from gateway.cluster.timings import LeaseTimings, LifeTimings
+from gateway.shard.hold import Hold
+from gateway.shard.numbers import ProcessNumbers
+from gateway.shard.ready import ReadySessions
 from schemas.leases import Claim, Claimant, decode_lease, encode_lease
 from tests.unit.gateway.cluster.sim.home import Home
 from tests.unit.gateway.cluster.sim.world import LEASES_LAG_S, Cursor, Entry, TopicPartition, World
@@ -44,9 +47,14 @@ class Process:
         self.is_held = False
         self.state = "joining"
         self.homes: dict[int, Home] = {}
+        self.hold = Hold()
+        self.ready = ReadySessions(self.hold)
+        self.numbers = ProcessNumbers()
+        self.numbers.begin(world.now, 0)
         self.stopped_at = self.well_since = 0.0
         self.epochs_at_wake: list[int] = []
         self.slow_s = self.lag_s = 0.0
+        self.lagged_at = -10.0
         self.trap_topic = ""
         self.trap: Callable[[], None] | None = None
         self._held: list[Callable[[], None]] = []
@@ -89,6 +97,7 @@ class Process:
     def read_delay(self) -> float:
         draw = self.world.random.random()
         if self.lag_s:
+            self.lagged_at = self.world.now
             return self.lag_s * draw
         return 0.0005 + 0.004 * draw if draw < 0.95 else 0.05 * self.world.random.random()
 
@@ -105,6 +114,7 @@ class Process:
             self.perform(self.keeper.step(m.Tick(), self.world.now))
         self._ran_at = self.world.now
         act()
+        self.site.settle()
 
     def stop(self) -> None:
         self.is_stopped, self.stopped_at = True, self.world.now
@@ -301,6 +311,7 @@ class Process:
                     self._end(shard)
                 case m.Hold():
                     self.is_held = True
+                    self.hold.hold()
                 case m.Verify():
                     self._verify_to = len(self.world.log[LEASES])
                     self._leases.wake()
@@ -309,6 +320,7 @@ class Process:
                     held, self._held = self._held, []
                     for send in held:
                         send()
+                    self.hold.resume()
                 case m.Drained():
                     self.state = "gone"
                     self._beat()

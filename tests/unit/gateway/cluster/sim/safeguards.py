@@ -1,12 +1,12 @@
 """Each rule that makes a change of owner safe, and how to switch it off: then some run must fail.
 
-A safeguard is switched off by replacing the one function that has it. `SEED` is a run that fails without it, so that
-checking all of them is cheap; :func:`find_seed` finds another one when the simulation has changed.
+A safeguard is switched off by replacing the one function that has it. `seed` is a run that fails without it, so that
+checking all of them is cheap; `find_seed` (:mod:`tests.unit.gateway.cluster.sim.safeguard`) finds another one when the
+simulation has changed. Those of share groups are in :mod:`tests.unit.gateway.cluster.sim.share_safeguards`.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 from unittest.mock import patch
 
 from gateway.cluster import lease_keeper
@@ -16,31 +16,16 @@ from gateway.cluster.lease_keeper import LeaseKeeper
 from gateway.cluster.lease_table import LeaseTable
 from gateway.cluster.life import Life
 from gateway.cluster.read_back import ReadBack
-from tests.unit.gateway.cluster.sim import site
 from tests.unit.gateway.cluster.sim.home import Home
 from tests.unit.gateway.cluster.sim.process import Process
-from tests.unit.gateway.cluster.sim.world import Violation
-
-
-class Safeguard(NamedTuple):
-    """`of.name` is replaced by `without`."""
-
-    rule: str
-    of: Any
-    name: str
-    without: Any
-    seed: int
-
-    @contextmanager
-    def off(self) -> Iterator[None]:
-        with patch.object(self.of, self.name, self.without):
-            yield
-
+from tests.unit.gateway.cluster.sim.safeguard import Safeguard
 
 _claim = LeaseKeeper._claim
 _settle = LeaseKeeper._settle
 _take = LeaseKeeper._take
 _home_begin = Home.begin
+_notice_stall = Life._notice_stall
+_is_silent = Life._is_silent
 
 
 def _begins_with_its_claim(self: LeaseKeeper, shard: int, now: float) -> Iterator[m.LeaseEffect]:
@@ -108,6 +93,22 @@ def _takes_a_lost_link_for_death(self: Life, name: str, boot: int | None) -> lis
     if member is not None and boot in (None, member.boot):
         member.refused_at = self._stepped_at
     return []
+
+
+def _takes_a_silent_link_for_death(self: Life, of: Any, member: Any) -> bool:
+    has_link = self._stepped_at is not None and self.has_link(of.name, self._stepped_at)
+    return not has_link or _is_silent(self, of, member)
+
+
+def _trusts_a_link(self: Life, of: Any, member: Any) -> bool:
+    has_link = self._stepped_at is not None and self.has_link(of.name, self._stepped_at)
+    return not has_link and _is_silent(self, of, member)
+
+
+def _takes_its_own_silence_for_that_of_others(self: Life, now: float) -> None:
+    _notice_stall(self, now)
+    if self._read_at is not None:
+        self._read_at = now
 
 
 SAFEGUARDS = (
@@ -180,23 +181,20 @@ SAFEGUARDS = (
         "what a void record has overwritten is rewritten", PartitionFences, "unmended", property(lambda self: []), 258
     ),
     Safeguard("losing a link is not death", Life, "_link_ended", _takes_a_lost_link_for_death, 13),
+    Safeguard("a silent link is not death while records come", Life, "_is_silent", _takes_a_silent_link_for_death, 4),
+    Safeguard(
+        "an owner that is cut off from the log is suspect, though its link is alive",
+        Life,
+        "_is_silent",
+        _trusts_a_link,
+        0,
+    ),
+    Safeguard("an owner that is silent is suspect", Life, "_is_silent", lambda *_: False, 0),
+    Safeguard("a member whose machine refuses a connection is dead at once", Life, "_redialled", lambda *_: None, 10),
+    Safeguard("who reads nothing accuses nobody", Life, "_notice_stall", _takes_its_own_silence_for_that_of_others, 2),
     Safeguard("a process that stood still verifies its leases", LeaseKeeper, "_notice_stall", lambda *_: [], 17),
     Safeguard("a home ends when another owns its shard", Process, "_end", lambda *_: None, 0),
     Safeguard(
         "a shard whose owner is suspect is claimed", lease_keeper, "may_be_claimed", _claims_only_what_nobody_owns, 1
     ),
 )
-
-
-def fails(safeguard: Safeguard, seed: int) -> bool:
-    """Whether a run without the safeguard breaks something."""
-    with safeguard.off():
-        try:
-            site.run(seed)
-        except Violation:
-            return True
-        return False
-
-
-def find_seed(safeguard: Safeguard, seeds: range) -> int | None:
-    return next((seed for seed in seeds if fails(safeguard, seed)), None)

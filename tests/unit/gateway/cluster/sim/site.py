@@ -3,19 +3,22 @@
 Checked at every step: members agree on each shard's owner at every offset of `leases`; in an epoch a shard begins in
 one process only; nothing at QoS 2 comes twice; the order of each sender's messages at one QoS (MQTT 5.0, 4.6); a
 process that has stood still sends nothing of a shard that it has lost meanwhile; nobody claims a shard that is
-served by a process that has been well for a while. At the end: what was acknowledged was
+served by a process that has been well for a while; a shard whose owner is lost is claimed soon
+(:mod:`tests.unit.gateway.cluster.sim.takeovers`). At the end: what was acknowledged was
 delivered, and every shard is served again, within `PROGRESS_S` of the last fault.
 """
 
 from typing import Any
 
 from gateway.cluster import lease_messages as m
-from gateway.cluster.lease_table import LeaseTable
+from gateway.cluster.lease_table import Lease, LeaseTable
 from schemas.leases import Claim, Claimant, LeaseKey, decode_lease, encode_lease
 from tests.unit.gateway.cluster.sim.client import Client
 from tests.unit.gateway.cluster.sim.home import Home
+from tests.unit.gateway.cluster.sim.no_shares import NoShares
 from tests.unit.gateway.cluster.sim.process import LEASES, Process
 from tests.unit.gateway.cluster.sim.session import Message
+from tests.unit.gateway.cluster.sim.takeovers import Takeovers
 from tests.unit.gateway.cluster.sim.world import LAG_S, LEASES_LAG_S, Entry, TopicPartition, Violation, World
 
 PROGRESS_S = 8.0
@@ -37,12 +40,14 @@ THEMES = (FAULTS, FAULTS, WRITES, SLOW)
 class Site:
     shards = 2
     partitions = 2
+    trap_topics = ("sessions", "sessions", "ingress", "leases")
     zones = {"a": "x", "b": "y", "c": "y"}  # noqa: RUF012
 
     def __init__(self, seed: int) -> None:
         self.world = World(seed)
         self._faults = THEMES[seed % len(THEMES)]
         self.world.appended = self._appended
+        self._takeovers = Takeovers(self)
         self.random = self.world.random
         self._table = LeaseTable(self.shards)
         self._owners: list[list[Any]] = []
@@ -99,6 +104,20 @@ class Site:
         found = [process.homes.get(shard) for process in self._processes.values() if not process.is_over]
         return [home for home in found if home is not None and home.is_serving]
 
+    def make_shares(self, _home: Home) -> Any:
+        """What a home has for share groups."""
+        return NoShares()
+
+    def settle(self) -> None:
+        """Whoever waits for what has happened goes on."""
+
+    def close(self) -> None:
+        """The run is over."""
+
+    def lease(self, shard: int) -> Lease:
+        """What the log says of a shard."""
+        return self._table[shard]
+
     def epochs(self) -> list[int]:
         return [self._table[shard].epoch for shard in range(self.shards)]
 
@@ -127,6 +146,7 @@ class Site:
     def claiming(self, process: Process, shard: int) -> None:
         """Losing links, and standing still oneself, are no reason. Who reads very late, or not yet who owns the shard,
         may be wrong."""
+        self._takeovers.claiming(shard)
         lease = self._table[shard]
         owner = None if lease.owner is None else self._processes.get(lease.owner.name)
         if owner is None or owner is process or process.table[shard] != lease or process.lag_s > MOST_LAG_S:
@@ -147,6 +167,7 @@ class Site:
         if process.is_over:
             return
         process.crash()
+        self._takeovers.lost(process)
         for client in self.clients.values():
             if client.link is not None and client.link.home.process is process:
                 link = client.link
@@ -162,11 +183,13 @@ class Site:
     def _stop(self, process: Process, back_s: float) -> None:
         if process.runs:
             process.stop()
+            self._takeovers.lost(process)
             self._until(back_s, lambda: process.is_stopped and process.wake())
 
     def _cut(self, process: Process, back_s: float) -> None:
         if not process.is_cut:
             process.cut()
+            self._takeovers.lost(process)
             self._until(back_s, process.heal)
 
     def _part(self, one: str, other: str, back_s: float) -> None:
@@ -201,8 +224,7 @@ class Site:
             case ["cut"]:
                 self._cut(process, seconds)
             case ["trapped", what]:
-                topics = ("sessions", "sessions", "ingress", "leases")
-                process.trap_topic = draw.choice(topics[:2] if self._faults is WRITES else topics)
+                process.trap_topic = draw.choice(self.trap_topics[:2] if self._faults is WRITES else self.trap_topics)
                 process.trap = lambda: self._trapped(process, what, seconds)
             case ["late"]:
                 self._supersede_slowly(process)
@@ -364,12 +386,3 @@ class Site:
             raise Violation(f"not served: {[self._table[shard] for shard in self._unserved()]}")
         waiting = {name: client.in_flight + client.to_send for name, client in self.clients.items()}
         raise Violation(f"not acknowledged: {waiting}")
-
-
-def run(seed: int) -> None:
-    """One simulated run. Raises Violation, with the seed."""
-    site = Site(seed)
-    try:
-        site.run()
-    except Violation as error:
-        raise Violation(f"seed {seed}, at {site.world.now:.3f} s: {error}") from error

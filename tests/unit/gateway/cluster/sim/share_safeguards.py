@@ -1,0 +1,129 @@
+"""What makes share groups safe when shards change their owner, and how to switch each off (R6, G6, Q7;
+:mod:`tests.unit.gateway.cluster.sim.safeguards`)."""
+
+from collections.abc import Callable
+from typing import Any
+
+from gateway.shard.memberships import Memberships
+from gateway.shard.messages import Delivery
+from gateway.shard.numbers import ReservedNumbers
+from gateway.shard.session_assignments import SessionAssignments
+from gateway.shard.share_dispatcher import ShareDispatcher
+from gateway.shard.share_group import Member, ShareGroup
+from gateway.shard.share_messages import Returned, Sender
+from gateway.shard.share_senders import ShareSenders
+from tests.unit.gateway.cluster.sim.runs import GROUPS_FROM
+from tests.unit.gateway.cluster.sim.safeguard import Safeguard
+from tests.unit.gateway.cluster.sim.shares import ShareHome
+
+_offer = ShareHome.offer
+_write_record = ShareDispatcher._write_record
+_returned = ShareDispatcher._returned
+_counts = ShareSenders.counts
+
+
+def _sends_before_it_is_logged(self: ShareDispatcher, group: ShareGroup, then: Callable[[], None] | None) -> None:
+    _write_record(self, group, None)
+    if then is not None:
+        then()
+
+
+def _keeps_no_position(self: ShareHome, partition: int, offset: int, message: Any) -> None:
+    _offer(self, partition, offset, message)
+    self.home.undone[partition].pop(offset, None)
+
+
+def _recovers_no_assignment(_: ShareDispatcher, group: ShareGroup, record: Any) -> None:
+    if group.recover_group(record):
+        group.assigned_before = {}
+
+
+def _goes_to_anyone_on_suspicion(self: ShareDispatcher, group: ShareGroup, member: Member) -> None:
+    self._set_capacity(group, member, None)
+    open_ones = [a for a in group.assigned.values() if a.client == member.client]
+    for assigned in open_ones:
+        del self._assigned[assigned.number]
+    self._take_back(open_ones)
+
+
+def _takes_back_earlier_sendings(self: ShareDispatcher, message: Returned) -> None:
+    _returned(self, Returned(message.assignments))
+
+
+def _counts_what_was_written_before(self: ShareSenders, sender: Sender | None, *, is_direct: bool = False) -> bool:
+    return _counts(self, sender)
+
+
+def _nothing(*_: Any) -> None:
+    """Is done."""
+
+
+SHARE_SAFEGUARDS = (
+    Safeguard(
+        "what a superseded owner says about groups is void",
+        ShareSenders,
+        "counts",
+        lambda *_, **__: True,
+        GROUPS_FROM + 43,
+    ),
+    Safeguard(
+        "what was written before somebody speaks directly is void",
+        ShareSenders,
+        "counts",
+        _counts_what_was_written_before,
+        GROUPS_FROM + 165,
+    ),
+    Safeguard(
+        "only what was sent last is taken back",
+        ShareDispatcher,
+        "_returned",
+        _takes_back_earlier_sendings,
+        GROUPS_FROM + 314,
+    ),
+    Safeguard(
+        "what is open with a lost home is sent again to the next one",
+        ShareDispatcher,
+        "started",
+        _nothing,
+        GROUPS_FROM,
+    ),
+    Safeguard("a home names its members to the next home of a group", Memberships, "announce", _nothing, GROUPS_FROM),
+    Safeguard(
+        "an assignment at QoS 2 is logged before it is sent",
+        ShareDispatcher,
+        "_write_record",
+        _sends_before_it_is_logged,
+        GROUPS_FROM + 34,
+    ),
+    Safeguard(
+        "a successor sends the same assignment to the same session",
+        ShareDispatcher,
+        "recover",
+        _recovers_no_assignment,
+        GROUPS_FROM + 1,
+    ),
+    Safeguard(
+        "a session remembers which assignments are over",
+        SessionAssignments,
+        "is_over",
+        lambda *_: False,
+        GROUPS_FROM,
+    ),
+    Safeguard("numbers of assignments are given once", ReservedNumbers, "begin", _nothing, GROUPS_FROM + 4),
+    Safeguard(
+        "what a session may have had at QoS 2 goes to nobody else",
+        Delivery,
+        "may_return",
+        property(lambda _: True),
+        GROUPS_FROM + 8,
+    ),
+    Safeguard(
+        "an assignment never returns on suspicion",
+        ShareDispatcher,
+        "away",
+        _goes_to_anyone_on_suspicion,
+        GROUPS_FROM,
+    ),
+    Safeguard("what waits for a lost connection goes back", Memberships, "_give_back", _nothing, GROUPS_FROM),
+    Safeguard("restart positions cover open assignments", ShareHome, "offer", _keeps_no_position, GROUPS_FROM + 7),
+)
