@@ -64,6 +64,10 @@ def test_the_example_has_every_key_with_its_default(tmp_path: Path) -> None:
         ),
         ("[uplink]\nenabled = true\nbearers = [{ name = 'a', url = 'http://g' }]", "uplink.enabled needs mesh.enabled"),
         ("[mesh]\nenabled = true\n[uplink]\nenabled = true", "uplink.enabled needs at least one"),
+        (
+            "[mesh]\nenabled = true\ncarry = false\n[uplink]\nenabled = true\nfetch = true",
+            "uplink.fetch needs mesh.carry",
+        ),
     ],
 )
 def test_what_is_wrong_is_said(tmp_path: Path, more: str, said: str) -> None:
