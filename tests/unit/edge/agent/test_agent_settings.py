@@ -8,6 +8,7 @@ import pytest
 
 from edge.agent.routes import HERE, Routes
 from edge.agent.settings import AgentSettings, example, limits, load
+from edge.agent.settings_rules import broken_rules
 from schemas.errors import SettingsError
 from schemas.validation import convert, paths, type_of
 from tests.documents import ROOT, code_blocks
@@ -90,6 +91,21 @@ def test_the_uplink_as_documented(tmp_path: Path) -> None:
     text = next(one for one in code_blocks((ROOT / "docs/edge.md").read_text(), "toml") if one.startswith("[uplink]"))
     found = loaded(tmp_path, f"client_id = 'a'\n[mesh]\nenabled = true\n{text}")
     assert [one.name for one in found.uplink.bearers] == ["lan", "cellular", "satellite"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [text for page in ("edge", "agent") for text in code_blocks((ROOT / f"docs/{page}.md").read_text(), "toml")],
+)
+def test_each_example_of_the_pages_is_accepted(text: str) -> None:
+    """M19: whole files as they stand; of a part of a file, with a name and a platform."""
+    table = tomllib.loads(text)
+    table.setdefault("client_id", "a")
+    if "uplink" in table:
+        table.setdefault("mesh", {"enabled": True})
+    if not table.get("mesh", {}).get("enabled"):
+        table.setdefault("platform", {"connect_points": ["mqtt://127.0.0.1:1883"]})
+    assert not list(broken_rules(convert(table, AgentSettings)))
 
 
 def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
