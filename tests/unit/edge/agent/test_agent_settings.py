@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from edge.agent.routes import HERE, Routes
-from edge.agent.settings import AgentSettings, example, limits, load
+from edge.agent.settings import AgentSettings, client_tls, example, limits, load, server_tls
 from edge.agent.settings_rules import broken_rules
 from schemas.errors import SettingsError
 from schemas.validation import convert, paths, type_of
@@ -106,6 +106,17 @@ def test_each_example_of_the_pages_is_accepted(text: str) -> None:
     if not table.get("mesh", {}).get("enabled"):
         table.setdefault("platform", {"connect_points": ["mqtt://127.0.0.1:1883"]})
     assert not list(broken_rules(convert(table, AgentSettings)))
+
+
+def test_a_tls_file_that_is_missing_is_named(tmp_path: Path) -> None:
+    there = tmp_path / "there.pem"
+    there.write_text("no certificate")
+    with pytest.raises(SettingsError, match=r"^platform\.ca_file = '/nowhere\.pem' cannot be read: No such file"):
+        client_tls("platform", "/nowhere.pem")
+    with pytest.raises(SettingsError, match=r"^mqtt\.listener\.key_file = '/nowhere\.pem' cannot be read"):
+        server_tls("mqtt.listener", str(there), "/nowhere.pem")
+    with pytest.raises(SettingsError, match=r"^the TLS files of \[platform\] cannot be used"):
+        client_tls("platform", str(there))
 
 
 def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
