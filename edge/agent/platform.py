@@ -71,7 +71,7 @@ class Platform:
         store, last, is_connected = self._settings.store, self.client.last_error, self.client.is_connected
         return {
             "connected": is_connected,
-            "problem": " ".join(str(last).split()) if last is not None and not is_connected else "",
+            "problem": _in_one_line(last) if last is not None and not is_connected else "",
             "outbox": {
                 "messages": messages,
                 "messages_limit": store.messages,
@@ -113,3 +113,9 @@ def _options(settings: AgentSettings, backoff: FullJitter | None) -> ClientOptio
     if password is not None:
         options["password"] = password.encode()
     return options
+
+
+def _in_one_line(error: Exception) -> str:
+    """Of NotReachable, which has a line for each attempt, equal lines once."""
+    head, *attempts = str(error).splitlines()
+    return " ".join([head, "; ".join(dict.fromkeys(attempt.strip() for attempt in attempts))]).strip()

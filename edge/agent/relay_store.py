@@ -97,7 +97,12 @@ class RelayStore:
             row = (mail.id, mail.sender, mail.smtputf8, now_s + lifetime_s, now_s, len(mail.content), mail.content)
             db.execute(_SQL["add"], row)
             db.executemany(_SQL["add_recipient"], [(mail.id, address) for address in dict.fromkeys(mail.recipients)])
-            self._step(db, mail.id, way.RECEIVED, f"for {len(mail.recipients)} recipients, {len(mail.content)} bytes")
+            self._step(
+                db,
+                mail.id,
+                way.RECEIVED,
+                f"for {way.counted(len(mail.recipients), 'recipient')}, {len(mail.content)} bytes",
+            )
             self._save_clock(db)
         return True
 

@@ -159,6 +159,7 @@ def client_tls(section: str, ca_file: str, certificate_file: str = "", key_file:
     """The context for connections that we open; None if no file is set. Raises SettingsError."""
     if not (ca_file or certificate_file):
         return None
+    _check_readable(section, ca_file=ca_file, certificate_file=certificate_file, key_file=key_file)
     try:
         context = ssl.create_default_context(cafile=ca_file or None)
         if certificate_file:
@@ -172,12 +173,25 @@ def server_tls(section: str, certificate_file: str, key_file: str) -> ssl.SSLCon
     """The context of a listener; None without a certificate. Raises SettingsError."""
     if not certificate_file:
         return None
+    _check_readable(section, certificate_file=certificate_file, key_file=key_file)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
         context.load_cert_chain(certificate_file, key_file or None)
     except (OSError, ValueError) as error:
         raise SettingsError(f"the TLS files of [{section}] cannot be used: {error}") from error
     return context
+
+
+def _check_readable(section: str, **files: str) -> None:
+    """Names the file that is missing, which the errors of `ssl` do not. Raises SettingsError."""
+    for name, file in files.items():
+        if not file:
+            continue
+        try:
+            with open(file, "rb"):
+                pass
+        except OSError as error:
+            raise SettingsError(f"{section}.{name} = {file!r} cannot be read: {error.strerror}") from error
 
 
 def _resolved(settings: AgentSettings, base: Path) -> AgentSettings:

@@ -98,6 +98,8 @@ def _broken_in_mesh(settings: "AgentSettings") -> Iterator[str]:
     yield from uplink_settings.broken_rules(uplink)
     if uplink.enabled and not mesh.enabled:
         yield "uplink.enabled needs mesh.enabled = true: the uplink brings bundles of the mesh to gateways"
+    if uplink.enabled and uplink.fetch and not mesh.carry:
+        yield "uplink.fetch needs mesh.carry = true: it takes along what is for others"
     if not mesh.enabled:
         return
     if store.message_bytes + BUNDLE_BYTES > mesh.bundle_bytes:

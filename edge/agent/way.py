@@ -52,6 +52,11 @@ class Step(msgspec.Struct, frozen=True):
     detail: str = ""
 
 
+def counted(number: int, noun: str) -> str:
+    """For a step's detail: `1 recipient`, `2 recipients`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 class WayLog:
     """The table, in a file whose connection is given to each call. `entries`: how many steps are kept."""
 

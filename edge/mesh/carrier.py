@@ -128,6 +128,8 @@ class Carrier:
             return Reason.BUSY
         if offer.hops > self.limits.hops:
             return Reason.HOP_LIMIT
+        if not self.limits.carry and header.recipient != self.name:
+            return Reason.NO_PROXY
         if not offer.copies and not (self.has_uplink or header.recipient == self.name):
             return Reason.PROXY_COUNT
         if not self._originators(header.originator):

@@ -39,6 +39,7 @@ class Reason(IntEnum):
     BUSY = 8  # it is arriving from another peer
     UNKNOWN_ORIGINATOR = 9  # no key to check the signature with
     BAD_BUNDLE = 10  # what came is not what was offered, or its signature does not fit
+    NO_PROXY = 11  # the peer carries nothing for others
 
 
 class Hello(NamedTuple):

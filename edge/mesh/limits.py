@@ -12,6 +12,7 @@ class MeshLimits:
 
     copies: int = 8  # of a new message that may be in the mesh (the proxy count); 0: unlimited
     hops: int = 16  # over at most so many links from the originator; at most 255
+    carry: bool = True  # bundles for others are taken; else only those to this agent
     bundle_bytes: int = 1_048_576  # of one bundle, encoded
     stored_bytes: int = 67_108_864  # of all bundles together
     stored_bundles: int = 10_000

@@ -27,6 +27,7 @@ peers = []           # agents to connect to: ["host:port", "[::1]:port"]
 discovery = false    # find peers in the local network (DNS-SD over multicast DNS), and be found
 copies = 8           # of a new message that may be in the mesh. 0: unlimited
 hops = 16            # over at most so many links, 255 at most
+carry = true         # take bundles that are for others, and bring them on. false: only those to this agent
 lifetime_s = 604_800       # longest lifetime of a bundle that is accepted, ours or a peer's
 stored_bundles = 10_000    # kept here, ours and those carried for others. Beyond: refused
 stored_bytes = 67_108_864  # of all of them. Beyond: refused
@@ -58,6 +59,7 @@ class MeshSettings(Section, frozen=True):
     discovery: bool = False
     copies: Annotated[int, Meta(ge=0, lt=UNLIMITED)] = 8
     hops: Annotated[int, Meta(ge=1, le=HOPS_MAX)] = 16
+    carry: bool = True
     lifetime_s: Annotated[int, Meta(ge=1, le=30 * 86_400)] = 604_800
     stored_bundles: Positive = 10_000
     stored_bytes: Positive = 67_108_864
@@ -85,6 +87,7 @@ def limits(settings: MeshSettings) -> "MeshLimits":
     return MeshLimits(
         copies=settings.copies,
         hops=settings.hops,
+        carry=settings.carry,
         bundle_bytes=settings.bundle_bytes,
         stored_bytes=settings.stored_bytes,
         stored_bundles=settings.stored_bundles,

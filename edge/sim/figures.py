@@ -1,9 +1,9 @@
 """The figures of a simulation: a table for the terminal, flat JSON, and a plot."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from edge.sim.outcome import Outcome
 
@@ -23,31 +23,42 @@ class TraceOutcomes(NamedTuple):
     unlimited: Outcome
 
 
+def _quotient(value: float, by: float) -> float:
+    return value / by if by else 0.0
+
+
+_FIGURES: Final[Mapping[str, Callable[[TraceOutcomes], float]]] = {
+    "ratio": lambda runs: runs.mesh.ratio,
+    "tx": lambda runs: runs.mesh.transmissions_each,
+    "hits": lambda runs: runs.mesh.hits_each,
+    "recipient_hits": lambda runs: runs.mesh.given_each,
+    "median_s": lambda runs: runs.mesh.median_s,
+    "ratio_vs_spray": lambda runs: _quotient(runs.mesh.ratio, runs.spray.ratio),
+    "tx_vs_spray": lambda runs: _quotient(runs.mesh.transmissions_each, runs.spray.transmissions_each),
+    "spray_ratio": lambda runs: runs.spray.ratio,
+    "spray_tx": lambda runs: runs.spray.transmissions_each,
+    "spray_hits": lambda runs: runs.spray.hits_each,
+    "spray_median_s": lambda runs: runs.spray.median_s,
+    "direct_ratio": lambda runs: runs.direct.ratio,
+    "oracle_ratio": lambda runs: runs.oracle.ratio,
+    "oracle_median_s": lambda runs: runs.oracle.median_s,
+    "unlimited_ratio": lambda runs: runs.unlimited.ratio,
+    "unlimited_tx": lambda runs: runs.unlimited.transmissions_each,
+    "unlimited_hits": lambda runs: runs.unlimited.hits_each,
+    "unlimited_vs_oracle": lambda runs: _quotient(runs.unlimited.ratio, runs.oracle.ratio),
+}
+"""Ratios are shares of messages delivered; `tx` are transmissions for each message, `hits` bundles that gateways took
+for each message delivered, `recipient_hits` what recipients were given."""
+
+
+def keys(name: str) -> list[str]:
+    """Of the figures of a trace."""
+    return [f"{PREFIX}{name}_{figure}" for figure in _FIGURES]
+
+
 def figures(name: str, runs: TraceOutcomes) -> dict[str, float]:
-    """By keys that begin with `mesh_<trace>_`. Ratios are shares of messages delivered; `tx` are transmissions for each
-    message, `hits` bundles that gateways took for each message delivered."""
-    mesh, spray = runs.mesh, runs.spray
-    values = {
-        "ratio": mesh.ratio,
-        "tx": mesh.transmissions_each,
-        "hits": mesh.hits_each,
-        "recipient_hits": mesh.given_each,
-        "median_s": mesh.median_s,
-        "ratio_vs_spray": _quotient(mesh.ratio, spray.ratio),
-        "tx_vs_spray": _quotient(mesh.transmissions_each, spray.transmissions_each),
-        "spray_ratio": spray.ratio,
-        "spray_tx": spray.transmissions_each,
-        "spray_hits": spray.hits_each,
-        "spray_median_s": spray.median_s,
-        "direct_ratio": runs.direct.ratio,
-        "oracle_ratio": runs.oracle.ratio,
-        "oracle_median_s": runs.oracle.median_s,
-        "unlimited_ratio": runs.unlimited.ratio,
-        "unlimited_tx": runs.unlimited.transmissions_each,
-        "unlimited_hits": runs.unlimited.hits_each,
-        "unlimited_vs_oracle": _quotient(runs.unlimited.ratio, runs.oracle.ratio),
-    }
-    return {f"{PREFIX}{name}_{key}": round(value, 4) for key, value in values.items()}
+    """By their keys."""
+    return {key: round(of(runs), 4) for key, of in zip(keys(name), _FIGURES.values(), strict=True)}
 
 
 def table(name: str, runs: TraceOutcomes) -> str:
@@ -119,7 +130,3 @@ def _read(directory: Path) -> dict[str, float]:
 def _write(values: Mapping[str, float], directory: Path) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     (directory / JSON).write_text(json.dumps(values, indent=2, sort_keys=True) + "\n")
-
-
-def _quotient(value: float, by: float) -> float:
-    return value / by if by else 0.0

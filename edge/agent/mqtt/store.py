@@ -144,7 +144,9 @@ class MqttStore(AgentFile):
             self._retain(message, expires_s)
         for lane, target in spool:
             self._spool(lane, target, message, expires_s)
-        where = ", ".join([*(target or lane for lane, target in spool), f"{len(queued) + len(live)} subscribers here"])
+        where = ", ".join(
+            [*(target or lane for lane, target in spool), way.counted(len(queued) + len(live), "subscriber") + " here"]
+        )
         event = way.RECEIVED if publisher is None else way.ACCEPTED
         self._step(message.id, event, f"{message.topic}, {len(message.payload)} bytes, for {where}")
         return Taken(is_new=True, queued=queued, live=live)

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,6 +25,60 @@ LOADED = """
 import json, sys
 import edge.websocket_link, schemas.events, schemas.session_log, waystation
 print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})))
+"""
+
+
+IMPORTS_ALL = """
+import importlib, json, pkgutil
+import bundles, edge, feeds, mqtt, schemas, waystation
+from edge.client.errors import MissingPackage
+lacking = set()
+for package in (bundles, edge, feeds, mqtt, schemas, waystation):
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        if module.name.endswith("__main__"):
+            continue
+        try:
+            importlib.import_module(module.name)
+        except ModuleNotFoundError as error:
+            lacking.add(error.name.partition(".")[0])
+        except MissingPackage as error:
+            lacking.add(error.__cause__.name)
+print(json.dumps(sorted(lacking)))
+"""
+
+AGENT = """
+client_id = "van-7"
+[platform]
+connect_points = ["mqtt://127.0.0.1:1"]
+[smtp.routes]
+"b.example" = "far"
+[smtp.submission]
+enabled = true
+port = 0
+[smtp.relay]
+enabled = true
+domains = ["a.example"]
+[folders]
+enabled = true
+inbox = "in"
+[mqtt.routes]
+"#" = "platform"
+[mqtt.listener]
+enabled = true
+port = 0
+[mqtt.broker]
+enabled = true
+connect_point = "mqtt://127.0.0.1:1"
+[mesh]
+enabled = true
+port = 0
+discovery = true
+[uplink]
+enabled = true
+bearers = [{ name = "lan", url = "http://127.0.0.1:1" }]
+[metrics]
+enabled = true
+port = 0
 """
 
 
@@ -58,6 +113,12 @@ class Device:
         environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         command = [str(self._python.with_name("waystation")), *words]
         return subprocess.run(command, capture_output=True, text=True, cwd=self.packages, env=environ)
+
+    def started(self, *words: str) -> "subprocess.Popen[str]":
+        """Starts the command `waystation`, whose output is read from its `stdout`."""
+        environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        command = [str(self._python.with_name("waystation")), *words]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=self.packages, env=environ)
 
     def files_of(self, name: str) -> set[str]:
         """The files that a distribution has, by its record."""
@@ -98,6 +159,49 @@ def test_a_device_has_the_agent(device: Device, tmp_path: Path) -> None:
     ended = device.command("agent", "status", "--conf", conf)
     assert ended.returncode == 1
     assert ended.stderr.startswith("no agent runs in")
+
+
+def test_every_module_can_be_imported_without_the_platform(device: Device) -> None:
+    """But for those of the bearer kafka, which is an extra."""
+    ended = device.run(IMPORTS_ALL)
+    assert (json.loads(ended.stdout), ended.stderr) == (["kafka"], "")
+
+
+def test_an_agent_runs_with_every_part_turned_on(device: Device, tmp_path: Path) -> None:
+    """M16, M19: what the parts import is installed."""
+    conf = tmp_path / "agent.toml"
+    conf.write_text(AGENT)
+    authority, identity = str(tmp_path / "authority"), str(tmp_path / "agent" / "identity")
+    assert device.command("ca", "init", authority).returncode == 0
+    assert device.command("ca", "issue", authority, "van-7", identity).returncode == 0
+    with device.started("agent", "up", "--conf", str(conf)) as process:
+        assert process.stdout is not None
+        try:
+            ready = next(line for line in process.stdout if line.startswith("ready: agent van-7"))
+            assert all(part in ready for part in ("SMTP on", "MQTT on", "peers on", "metrics on"))
+            ended = device.command("agent", "send", "@far", "hello", "--conf", str(conf))
+            assert (ended.returncode, ended.stderr) == (0, "")
+            found = json.loads(device.command("agent", "status", "--json", "--conf", str(conf)).stdout)
+            assert found["mesh"]["waiting_for_keys"] == 1
+        finally:
+            process.terminate()
+        assert process.wait(60) == 0
+
+
+def test_both_have_the_commands_of_both(device: Device) -> None:
+    """What the platform depends on is taken from where this test runs."""
+    device.install("--no-deps", ".")
+    others = device.packages / "zz-what-the-platform-needs.pth"
+    others.write_text(f"{sysconfig.get_path('purelib')}\n")
+    try:
+        ended = device.command("up", "--help")
+        assert (ended.returncode, "Start the local stack" in ended.stdout) == (0, True), ended.stderr
+        ended = device.command("agent", "--help")
+        assert (ended.returncode, "enrol" in ended.stdout) == (0, True), ended.stderr
+        origin = device.run("import jobs.cli.main, edge; print(jobs.__file__, edge.__file__)").stdout.split()
+        assert all(Path(file).is_relative_to(device.packages) for file in origin)
+    finally:
+        others.unlink()
 
 
 def test_both_share_no_file_and_either_can_be_removed(device: Device) -> None:

@@ -15,6 +15,7 @@ from bench import __main__ as bench
 from bench.figures import CURVES, DECADES, JSON, POINTS_A_DECADE, TIMES, Figures, curve
 from bench.plot import PLOT
 from edge.sim import figures as mesh_figures
+from edge.sim.trace import FILES
 
 PERFORMANCE = Path(__file__).parents[3] / "docs" / "performance.md"
 PROMISED = (
@@ -25,6 +26,12 @@ PROMISED = (
     "kill_active_silence_ms",
     "replace_silence_ms",
 )
+OF_THE_EDGE = (
+    *("agent_store_per_s", "agent_store_batched_per_s", "agent_drain_per_s", "agent_rss_mb", "agent_idle_core"),
+    *("client_reconnect_ms", "connect_points_p99_ms"),
+)
+"""Keys of mesh.json that `make bench` writes, beside those of `make mesh`."""
+OF_THE_MESH = [key for trace in FILES for key in mesh_figures.keys(trace)]
 
 
 def figures() -> Figures:
@@ -144,8 +151,26 @@ def documented() -> list[str]:
     return re.findall(r"`([a-z][a-z0-9]*_[a-z0-9_…]*)`", PERFORMANCE.read_text())
 
 
-@pytest.mark.parametrize("key", sorted({*PROMISED, *documented()}))
+def pattern(key: str) -> re.Pattern[str]:
+    """Of a documented name."""
+    return re.compile(re.escape(key).replace("…", ".+"))
+
+
+@pytest.mark.parametrize("key", sorted({*PROMISED, *OF_THE_EDGE, *documented()}))
 def test_a_key_that_is_told_of_is_one_that_a_measurement_has(key: str) -> None:
-    declared = [name for part in bench.MEASUREMENTS.values() for name in part.keys]
-    pattern = re.compile(re.escape(key).replace("…", ".+"))
-    assert any(pattern.fullmatch(name) for name in declared), f"no measurement declares {key}"
+    declared = [*(name for part in bench.MEASUREMENTS.values() for name in part.keys), *OF_THE_MESH]
+    assert any(pattern(key).fullmatch(name) for name in declared), f"no measurement declares {key}"
+
+
+@pytest.mark.parametrize("key", [*OF_THE_EDGE, *OF_THE_MESH])
+def test_each_figure_of_edge_and_mesh_is_documented(key: str) -> None:
+    assert any(pattern(name).fullmatch(key) for name in documented())
+
+
+def test_the_edge_is_measured_into_the_figures_of_the_mesh() -> None:
+    """One flat file has both."""
+    assert set(OF_THE_EDGE) <= set(bench.MEASUREMENTS["edge"].keys)
+    assert "edge" in bench.OF_MESH
+    for trace in ("hospital", "school", "thiers"):
+        for figure in ("ratio", "tx", "hits", "ratio_vs_spray", "tx_vs_spray", "unlimited_vs_oracle"):
+            assert f"mesh_{trace}_{figure}" in OF_THE_MESH

@@ -70,6 +70,19 @@ async def ask(found: AgentSettings, command: str, **request: Any) -> Any:
     return await loop.run_in_executor(None, lambda: control.ask(Path(found.store.directory), command, **request))
 
 
+def test_status_names_each_way_that_failed_once_in_one_line(tmp_path: Path) -> None:
+    async def run() -> None:
+        found = device(tmp_path, NOBODY)
+        async with agent(found):
+            while not (problem := (await ask(found, "status"))["problem"]):
+                await asyncio.sleep(0)
+        assert problem.startswith(f"no gateway could be reached; 2 attempts failed: {NOBODY}: ")
+        assert problem.count(NOBODY) == 1
+        assert "\n" not in problem
+
+    complete(run())
+
+
 def test_mail_waits_for_the_network_and_arrives_as_it_was(gateway: SocketGateway, tmp_path: Path) -> None:
     async def run() -> None:
         async with StockServer() as server:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from edge.agent.routes import HERE, Routes
-from edge.agent.settings import AgentSettings, example, limits, load
+from edge.agent.settings import AgentSettings, client_tls, example, limits, load, server_tls
+from edge.agent.settings_rules import broken_rules
 from schemas.errors import SettingsError
 from schemas.validation import convert, paths, type_of
 from tests.documents import ROOT, code_blocks
@@ -64,6 +65,10 @@ def test_the_example_has_every_key_with_its_default(tmp_path: Path) -> None:
         ),
         ("[uplink]\nenabled = true\nbearers = [{ name = 'a', url = 'http://g' }]", "uplink.enabled needs mesh.enabled"),
         ("[mesh]\nenabled = true\n[uplink]\nenabled = true", "uplink.enabled needs at least one"),
+        (
+            "[mesh]\nenabled = true\ncarry = false\n[uplink]\nenabled = true\nfetch = true",
+            "uplink.fetch needs mesh.carry",
+        ),
     ],
 )
 def test_what_is_wrong_is_said(tmp_path: Path, more: str, said: str) -> None:
@@ -86,6 +91,32 @@ def test_the_uplink_as_documented(tmp_path: Path) -> None:
     text = next(one for one in code_blocks((ROOT / "docs/edge.md").read_text(), "toml") if one.startswith("[uplink]"))
     found = loaded(tmp_path, f"client_id = 'a'\n[mesh]\nenabled = true\n{text}")
     assert [one.name for one in found.uplink.bearers] == ["lan", "cellular", "satellite"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [text for page in ("edge", "agent") for text in code_blocks((ROOT / f"docs/{page}.md").read_text(), "toml")],
+)
+def test_each_example_of_the_pages_is_accepted(text: str) -> None:
+    """M19: whole files as they stand; of a part of a file, with a name and a platform."""
+    table = tomllib.loads(text)
+    table.setdefault("client_id", "a")
+    if "uplink" in table:
+        table.setdefault("mesh", {"enabled": True})
+    if not table.get("mesh", {}).get("enabled"):
+        table.setdefault("platform", {"connect_points": ["mqtt://127.0.0.1:1883"]})
+    assert not list(broken_rules(convert(table, AgentSettings)))
+
+
+def test_a_tls_file_that_is_missing_is_named(tmp_path: Path) -> None:
+    there = tmp_path / "there.pem"
+    there.write_text("no certificate")
+    with pytest.raises(SettingsError, match=r"^platform\.ca_file = '/nowhere\.pem' cannot be read: No such file"):
+        client_tls("platform", "/nowhere.pem")
+    with pytest.raises(SettingsError, match=r"^mqtt\.listener\.key_file = '/nowhere\.pem' cannot be read"):
+        server_tls("mqtt.listener", str(there), "/nowhere.pem")
+    with pytest.raises(SettingsError, match=r"^the TLS files of \[platform\] cannot be used"):
+        client_tls("platform", str(there))
 
 
 def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:

@@ -39,6 +39,23 @@ def test_half_of_the_copies_are_given() -> None:
     assert "Given" not in again.kinds(0) + again.kinds(1)
 
 
+@pytest.mark.parametrize("has_uplink", [False, True])
+def test_an_agent_that_carries_nothing_for_others(has_uplink: bool) -> None:
+    """M6, M19: it takes what is for itself and gives its own; an uplink does not make it a proxy."""
+    one, other = carrier("a"), carrier("b", carry=False)
+    other.has_uplink = has_uplink
+    to_others, to_it, its_own = bundle(1), bundle(2, destination="@b"), bundle(3, "b")
+    one.submit(to_others, 50)
+    one.submit(to_it, 50)
+    other.submit(its_own, 50)
+    pair = meet(one, other)
+    assert Declined(to_others.message_id, Reason.NO_PROXY) in pair.events[0]
+    assert copies(one, to_others.message_id) == 8
+    assert to_others.message_id not in other
+    assert to_it.message_id in other
+    assert its_own.message_id in one
+
+
 def test_receipts_come_first() -> None:
     """M8, M12: what is delivered is dropped before anything is offered, and passed on from contact to contact."""
     agents = [carrier(name) for name in "abc"]
