@@ -7,6 +7,8 @@ from typing import Final
 
 SHARED_PREFIX: Final = "$share/"
 _STRING_BYTES_MAX: Final = 65_535
+_BRIDGE_ROOT: Final = "$SYS/broker/connection/"
+_BRIDGE_STATE: Final = "/state"
 
 
 def is_topic_name(topic: str) -> bool:
@@ -27,6 +29,11 @@ def is_topic_filter(topic_filter: str) -> bool:
     return all("#" not in level and _plus_stands_alone(level) for level in levels) and (
         last == "#" or ("#" not in last and _plus_stands_alone(last))
     )
+
+
+def is_bridge_state(topic: str) -> bool:
+    """Whether a bridge of mosquitto reports on this topic whether it is connected, by a message and by its will."""
+    return topic.startswith(_BRIDGE_ROOT) and topic[len(_BRIDGE_ROOT) :].endswith(_BRIDGE_STATE)
 
 
 def split_shared(topic_filter: str) -> tuple[str, str] | None:

@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,12 @@ class AgentProcess:
         assert self._process is not None
         self._process.send_signal(number)
         return self._process.wait(STOP_S)
+
+    def freeze(self, is_frozen: Callable[[int], bool]) -> None:
+        """Stops it between two system calls; `is_frozen` says by its process id whether it is."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+        assert is_frozen(self._process.pid)
 
     def kill(self) -> None:
         assert self.signal(signal.SIGKILL) == -signal.SIGKILL

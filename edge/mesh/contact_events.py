@@ -8,6 +8,7 @@ from bundles.certificates import Certificate
 from bundles.receipt import Receipt
 from bundles.revocations import Revocations
 from edge.mesh.contact_frames import Hello, Reason
+from edge.mesh.held import Held
 
 
 class EndedBy(Enum):
@@ -34,9 +35,10 @@ class PeerHolds(NamedTuple):
 
 
 class ReceiptTaken(NamedTuple):
-    """A new receipt, verified; the bundle is dropped. Write it down."""
+    """A new receipt, verified; the bundle is dropped. Write it down. `dropped`: the bundle, if it was here."""
 
     receipt: Receipt
+    dropped: Held | None = None
 
 
 class ReceiptRefused(NamedTuple):

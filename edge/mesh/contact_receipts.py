@@ -73,7 +73,9 @@ class ReceiptExchange:
         except FormatError as error:
             raise PeerError(f"a malformed receipt: {error}") from error
         try:
+            held = self._carrier.held(receipt.message_id)
             if self._carrier.take_receipt(receipt, self._link.key):
-                events.append(ReceiptTaken(receipt))
+                is_dropped = receipt.message_id not in self._carrier
+                events.append(ReceiptTaken(receipt, held if is_dropped else None))
         except SignatureError as error:
             events.append(ReceiptRefused(receipt, str(error)))

@@ -7,7 +7,7 @@
 | claimed | the uplink | it asks for the claim, and renews it; never logged: a claim is of no use later |
 | delivered | the uplink | there is a receipt for a message of which others have copies |
 | refused | the uplink | the gateway refuses a message that was claimed: this ends the claim |
-| retired | the uplink | a message of this agent, of which others have copies, is delivered |
+| retired | whichever of both gets the receipt | a message of this agent, of which others have copies, is delivered |
 | expired | the agent | the lifetime of its own message, of which others have copies, is over |
 
 Records are kept as long as any copy can live: `until_us`, by the originator's clock.

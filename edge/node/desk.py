@@ -28,6 +28,7 @@ from edge.node.certificates import Certificates
 from edge.node.disk_carrier import DiskCarrier
 from edge.node.journal import Journal
 from edge.node.submissions import Submissions
+from schemas.events import MessagePresenceEvent
 
 _log: Final = logging.getLogger("waystation.mesh")
 
@@ -73,8 +74,10 @@ class Desk:
                     self._received(bundle, copies, contact, peer, on_output)
                 case Given(message_id, copies):
                     self._given(message_id, peer)
-                case ReceiptTaken(receipt):
+                case ReceiptTaken(receipt, dropped):
                     self._submissions.delivered(receipt)
+                    if dropped is not None and self._is_ours_and_shared(dropped):
+                        self._report(reports.retired(dropped.header, self.carrier.name, self._now_us))
                     self._on_news()
                 case CertificateTaken(certificate):
                     self._certificates.taken(certificate)
@@ -126,16 +129,25 @@ class Desk:
         if held is not None:
             batch.budgets[message_id] = held.copies
         batch.steps.append(Step(message_id, self._journal.wall_s, "given", f"to {peer.name}"))
-        if self._presence is not None and held is not None:
-            self._presence.append(reports.propagated(held.bundle.header, self.carrier.name, peer.name, self._now_us))
+        if held is not None:
+            self._report(reports.propagated(held.bundle.header, self.carrier.name, peer.name, self._now_us))
         self._on_news()
 
     def expired(self, held: Held) -> None:
         """The lifetime of a bundle has passed: message presence is told of one of ours that others may have."""
-        header = held.bundle.header
-        is_ours = (header.originator, header.incarnation) == (self.carrier.name, self.carrier.incarnation)
-        if self._presence is not None and is_ours and held.is_shared:
-            self._presence.append(reports.expired(header, self.carrier.name, self._now_us))
+        if self._is_ours_and_shared(held):
+            self._report(reports.expired(held.header, self.carrier.name, self._now_us))
+
+    def _is_ours_and_shared(self, held: Held) -> bool:
+        header = held.header
+        return held.is_shared and (header.originator, header.incarnation) == (
+            self.carrier.name,
+            self.carrier.incarnation,
+        )
+
+    def _report(self, event: MessagePresenceEvent) -> None:
+        if self._presence is not None:
+            self._presence.append(event)
 
     @property
     def _now_us(self) -> int:

@@ -9,13 +9,12 @@ from gateway.host.connection import Transport
 from gateway.host.outbound import PublishEncoder
 from gateway.shard.arrivals import Arrival
 from gateway.shard.rules import ClientRules
-from gateway.shard.system_topics import is_bridge_state
 from mqtt.aliases import OutboundAliases
 from mqtt.codes import ALLOWED_REASONS, VERSION_5, PacketType, ReasonCode
 from mqtt.limits import RECEIVE_MAXIMUM_DEFAULT
 from mqtt.packets import Connect, Publish
 from mqtt.properties import WILL, forwarded_section
-from mqtt.topics import is_topic_name
+from mqtt.topics import is_bridge_state, is_topic_name
 from schemas.reserved_topics import is_reserved
 from schemas.session_log import WillRecord
 from schemas.settings import GatewayLimits

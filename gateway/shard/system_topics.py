@@ -12,13 +12,6 @@ from gateway.shard.session import Session
 from mqtt.properties import NO_PROPERTIES
 from mqtt.topics import matches
 
-_BRIDGE_ROOT, _BRIDGE_STATE = "$SYS/broker/connection/", "/state"
-
-
-def is_bridge_state(topic: str) -> bool:
-    """Whether a bridge of mosquitto reports on this topic whether it is connected, by a message and by its will."""
-    return topic.startswith(_BRIDGE_ROOT) and topic[len(_BRIDGE_ROOT) :].endswith(_BRIDGE_STATE)
-
 
 class SystemTopics:
     """The latest value of each topic."""

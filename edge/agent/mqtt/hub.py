@@ -18,6 +18,7 @@ from edge.agent.mqtt.topic_routes import LOCAL, TopicRoutes
 from edge.client.errors import DiskFull, NotAccepted, StoreError
 from mqtt.codes import ReasonCode
 from mqtt.packets import Publish, Will
+from mqtt.topics import is_bridge_state
 from schemas.visible import visible
 
 ONWARD: Final = "onward"
@@ -96,8 +97,10 @@ class Hub:
         )
 
     def route(self, topic: str) -> str | None:
-        """Where a local client's message goes; None: nowhere."""
-        return self._routes.of(topic)
+        """Where a local client's message goes; None: nowhere. What a bridge of mosquitto tells of itself stays here
+        unless there is a route for it: the bridge would not stay if it were refused."""
+        target = self._routes.of(topic)
+        return LOCAL if target is None and is_bridge_state(topic) else target
 
     # -- messages ------------------------------------------------------------------------------------------------------
 
@@ -145,7 +148,7 @@ class Hub:
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def _take(self, message: MqttMessage, client_id: str, exchange: Exchange | None) -> "asyncio.Future[Taken]":
-        target = self._routes.of(message.topic)
+        target = self.route(message.topic)
         problem = "" if target is not None else f"there is no route for the topic {message.topic[:200]!r}"
         if message.has_long_names:
             problem = "the name of a user property is too long"

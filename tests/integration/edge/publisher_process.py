@@ -57,14 +57,14 @@ async def cut_off_after(seconds: float, cut: Callable[[], None], *arguments: str
 
     def stop_and_cut(process: asyncio.subprocess.Process) -> None:
         process.send_signal(signal.SIGSTOP)
-        assert wait_until(lambda: _is_stopped(process.pid), STOPPED_S)
+        assert wait_until(lambda: is_stopped(process.pid), STOPPED_S)
         cut()
 
     told, _ = await _run(seconds, stop_and_cut, *arguments, script=script)
     return told
 
 
-def _is_stopped(pid: int) -> bool:
+def is_stopped(pid: int) -> bool:
     """Whether all threads of a process are."""
     states = [task.read_text().rpartition(")")[2].split()[0] for task in Path(f"/proc/{pid}/task").glob("*/stat")]
     return set(states) == {"T"}

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from bundles.receipt import Role
 from edge.agent.mesh.node_holder import NodeHolder
 from edge.mesh import reports
 from edge.mesh.held import Held
 from schemas.mesh_api import MeshState
-from tests.unit.edge.node.node_host import LIFETIME_S, Join, NodeHost, certificates, send
+from tests.unit.edge.node.node_host import LIFETIME_S, Join, NodeHost, certificates, gateway, send
 
 
 class Watcher:
@@ -79,6 +80,29 @@ def test_the_end_of_a_shared_message_is_reported(tmp_path: Path) -> None:
                 await asyncio.sleep(0.01)
             events = [(report.event.event, report.event.id) for report in one.pending.batch(10)]
             assert events == [("propagated", given), ("expired", given)]
+
+    asyncio.run(asyncio.wait_for(run(), 30))
+
+
+def test_who_learns_of_a_delivery_from_a_peer_retires_the_record(tmp_path: Path) -> None:
+    """M13: whether the receipt comes over a link or over the uplink; the report is on disk with the receipt. Nothing is
+    reported of a message of which nobody has heard."""
+
+    async def run() -> None:
+        a, b = NodeHost("a", tmp_path), NodeHost("b", tmp_path)
+        a.presence = b.presence = True
+        known = [*certificates("a", "b", "c"), gateway().certificate]
+        async with a.running(known) as one, b.running(known) as other:
+            given = await send(one, "@c")
+            await Join(one, other).run(lambda: one.pending.is_pending)
+            kept = await send(one, "@c")
+            receipts = [gateway().receipt(message_id, Role.GATEWAY, 1) for message_id in (given, kept)]
+            await other.settle(receipts)
+            assert not other.pending.is_pending, "it is not b's message"
+            await Join(one, other).run(lambda: sorted(a.receipts) == sorted([given, kept]))
+        async with a.running() as one:
+            events = [(report.event.event, report.event.id) for report in one.pending.batch(10)]
+            assert events == [("propagated", given), ("retired", given)]
 
     asyncio.run(asyncio.wait_for(run(), 30))
 

@@ -66,7 +66,10 @@ def test_receipts_come_first() -> None:
     pair = meet(agents[1], agents[2])
     assert pair.kinds(0) == ["Introduced", "ReceiptTaken", "PeerHolds", "Closed"]
     assert PeerHolds(()) in pair.events[1], "not listed any more"
-    assert ReceiptTaken(receipt(message.message_id)) in meet(agents[0], agents[1]).events[0]
+    [taken] = [event for event in meet(agents[0], agents[1]).events[0] if isinstance(event, ReceiptTaken)]
+    assert taken.receipt == receipt(message.message_id)
+    assert taken.dropped is not None
+    assert taken.dropped.message_id == message.message_id
     assert not any(len(agent) for agent in agents)
     assert b"" not in pair.sent
     assert len(meet(agents[0], agents[1], 300).sent[1]) < len(pair.sent[1]), "a receipt is sent to a peer once"
@@ -189,6 +192,43 @@ def test_a_cut_at_each_byte_loses_no_copy(end: int) -> None:
             assert all(one.held(message_id).reserved == 0 for one in there)  # type: ignore[union-attr]
         meet(*pair.carriers, now=200)
         assert all(len(one) == 2 for one in pair.carriers)
+
+
+@given(
+    st.lists(st.integers(0, 400), min_size=1, max_size=6),
+    st.lists(st.integers(0, 400), max_size=6),
+    st.integers(1, 4_000),
+    st.integers(1, 7),
+)
+def test_a_nearly_full_carrier_takes_what_fits(sizes: list[int], held: list[int], most: int, bundles: int) -> None:
+    """M2, M6: in bytes and in number, never more; what it held stays, what it takes it has, and what does not fit goes
+    back with its copies, whatever else fits."""
+    giver, full = carrier("a"), carrier("b", stored_bytes=most, stored_bundles=bundles)
+    for sequence, size in enumerate(sizes, 1):
+        giver.submit(bundle(sequence, size=size), 0)
+    before = [one for at, size in enumerate(held) if (one := bundle(100 + at, "c", size=size)) and _fits(full, one)]
+    pair = MeshPair(giver, full).exchange()
+    assert not any(contact.closed for contact in pair.contacts)
+    assert full.stored_bytes <= most
+    assert len(full) <= bundles
+    assert {one.message_id for one in before} <= set(full.ids())
+    for sequence, size in enumerate(sizes, 1):
+        message_id = bundle(sequence, size=size).message_id
+        kept = giver.held(message_id)
+        assert kept is not None
+        assert (kept.copies, kept.reserved) == ((4, 0) if message_id in full else (8, 0))
+    smallest = min(
+        (one for one in giver.all_held() if one.message_id not in full), key=lambda one: one.size, default=None
+    )
+    assert smallest is None or len(full) == bundles or full.stored_bytes + smallest.size > most
+
+
+def _fits(full: Carrier, one: Bundle) -> bool:
+    try:
+        full.submit(one, 0)
+    except RefusedError:
+        return False
+    return True
 
 
 @given(st.lists(st.integers(1, 40), max_size=30))

@@ -12,7 +12,7 @@ from bundles.bundle import Bundle
 from bundles.errors import FormatError
 from edge.mesh.carrier import Carrier
 from edge.mesh.contact import Contact
-from edge.mesh.contact_events import Closed, EndedBy, Event
+from edge.mesh.contact_events import Closed, EndedBy, Event, ReceiptTaken, Received
 from edge.mesh.contact_frames import (
     Accept,
     Bye,
@@ -115,9 +115,10 @@ def test_any_body_is_a_frame_or_an_error_of_the_peer(number: int, body: bytes) -
 
 
 def test_mutated_contacts_end_with_a_reason_and_harm_nothing() -> None:
-    """A recorded contact with random bytes changed: never an exception, no copy burnt, nothing forged taken."""
-    sender, mine = carrier("x"), [bundle(1), bundle(2)]
-    sender.add(bundle(5, "c"), 8, 0)
+    """A recorded contact with random bytes changed: never an exception, no copy burnt, nothing forged taken: a bundle
+    or a receipt that is taken is the one that was signed."""
+    sender, mine, sent = carrier("x"), [bundle(1), bundle(2)], bundle(5, "c")
+    sender.add(sent, 8, 0)
     sender.receipts.add(receipt(bundle(9, "c").message_id), ("", 0))
     recorded = meet(sender, carrier("a")).sent[0]
     draws = generator("mutated contacts")
@@ -126,7 +127,12 @@ def test_mutated_contacts_end_with_a_reason_and_harm_nothing() -> None:
         for _ in range(draws.randint(1, 4)):
             changed[draws.randrange(len(changed))] = draws.randrange(256)
         hostile = Hostile(mine)
-        hostile.contact.receive(bytes(changed), 100)
+        for event in hostile.contact.receive(bytes(changed), 100):
+            if isinstance(event, Received):
+                assert event.bundle.signed == sent.signed
+                assert event.bundle.signature == sent.signature
+            elif isinstance(event, ReceiptTaken):
+                assert event.receipt == receipt(bundle(9, "c").message_id)
         hostile.contact.outgoing(100)
         hostile.contact.eof()
         for one in mine:
@@ -231,6 +237,24 @@ def test_a_bundle_that_is_not_what_was_offered_is_refused() -> None:
         genuine = carrier("b")
         genuine.add(message, 8, 0)
         assert "Received" in meet(genuine, hostile.carrier).kinds(1)
+
+
+@given(st.data())
+def test_a_carrier_that_alters_a_payload_is_refused(data: st.DataObject) -> None:
+    """M17: any byte of it, or of its signature; the genuine one is taken afterwards, and the copies are not burnt."""
+    message = bundle(5, "c")
+    encoded = bundle_format.encode(message.carried(0))
+    begins = len(encoded) - len(message.signature) - len(message.ciphertext)
+    at = data.draw(st.integers(begins, len(encoded) - 1))
+    changed = encoded[:at] + bytes([encoded[at] ^ data.draw(st.integers(1, 255))]) + encoded[at + 1 :]
+    hostile = Hostile()
+    hostile.sends(*BEGINNING, Offer(message.header, len(encoded), 8, 1, 0))
+    events = hostile.sends(Data(message.message_id, 0, changed))
+    assert [type(event) for event in events] == [Closed]
+    hostile.is_refused(message.message_id)
+    genuine = carrier("b")
+    genuine.add(message, 8, 0)
+    assert "Received" in meet(genuine, hostile.carrier).kinds(1)
 
 
 def test_an_id_that_was_made_to_collide_does_not_replace_what_is_held() -> None:

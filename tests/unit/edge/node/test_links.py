@@ -12,6 +12,7 @@ from msgspec import structs
 
 from bundles import revocations as revocation_format
 from bundles.certificates import issue, new_authority
+from bundles.errors import SignatureError
 from bundles.identity import Identity
 from bundles.receipt import Role
 from edge.mesh.contact_frames import Hello, encode
@@ -93,6 +94,36 @@ def test_revoked_names_are_not_let_in_and_their_contacts_end(tmp_path: Path) -> 
             assert node.carrier.revocations == 1
             async with tls_link(node, who, tmp_path) as (reader, writer):
                 assert await read_to_end(reader) == b""
+
+    asyncio.run(run())
+
+
+def test_a_peer_that_was_revoked_while_we_were_offline(tmp_path: Path) -> None:
+    """M5: the list comes with the first contact, from a peer that is not revoked; after a restart the revoked one is
+    not let in, and nothing that it has written is taken, also not from others."""
+
+    async def run() -> None:
+        a, b, c = (NodeHost(name, tmp_path) for name in "abc")
+        everybody = certificates("a", "b", "c")
+        async with b.running(everybody) as revoked, c.running(everybody) as other:
+            sent = await send(revoked, "@a", "early")
+            async with a.running(everybody) as one:
+                await Join(one, revoked).run(lambda: b.receipts == [sent])
+            listed = revocation_format.sign(1, 1, {"b": int(NOW_S) + 1}, authority_key()).encoded
+            other.take_revocations(listed)
+            async with a.running() as one:
+                await Join(one, other).run(lambda: one.carrier.revocations == 1)
+            late = await send(revoked, "@a", "late")
+            async with a.running() as one:
+                async with tls_link(one, identity("b", now_s=NOW_S), tmp_path) as (reader, writer):
+                    writer.write(hello("b"))
+                    assert await read_to_end(reader) == b""
+                held = revoked.carrier.held(late)
+                assert held is not None
+                [bundle] = await revoked.load([held])
+                with pytest.raises(SignatureError):
+                    await one.take(bundle)
+            assert [message_id for message_id, _ in a.given] == [sent]
 
     asyncio.run(run())
 
