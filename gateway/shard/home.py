@@ -158,6 +158,7 @@ class Home:
         """Their state is restored: records come, from `start` on."""
         for home in homes:
             home.begin()
+            home.feeds.begin()
         await self._node.bus.assign(start)
         await together(*(home.relinquish_finished() for home in homes))
         if self.moved_clients is not None:

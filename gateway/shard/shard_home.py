@@ -106,7 +106,7 @@ class ShardHome:
         settings, topics, http = node.settings, node.topics, node.settings.gateway.http
         self.keyed = KeyedMessages(http.idempotency_keys, http.idempotency_s, spool, node.clock, node.counts)
         self.routes = ShardRoutes(node.bus, topics.routes, number, int(settings.router.route_lead_s * 1000))
-        self.feeds = FeedWriter(node, self.state, self.routes)
+        self.feeds = FeedWriter(node, self.state, self.routes, spool.epoch)
         self.inbound = InboundPosition(node.publishes)
         self._publisher = partial(Publisher, node, self.inbound, self.unsettled)
         self.promises = Promises(number, node.sessions_reader, on_superseded)
