@@ -15,7 +15,7 @@ its own.
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import structlog
 
@@ -27,6 +27,7 @@ from gateway.cluster.life import Heard, Life, LifeEvent, Passed, Redial, RedialR
 from gateway.cluster.timings import LeaseTimings
 from gateway.errors import BusError, ClusterError, GatewayError, Outranked, ShardLost, ShardTooNew, SpoolError
 from gateway.leases.follower import LeasesFollower
+from gateway.leases.shard_homes import ShardHomes
 from gateway.leases.standby_events import StandbyEvents
 from schemas.leases import Claimant, LeaseKey, LeaseValue, encode_lease
 from schemas.members import Heartbeat
@@ -43,54 +44,6 @@ LeaseListener = Callable[[Lease, Lease], None]
 """Gets a lease as it was before a record, and as it is."""
 
 log = structlog.get_logger(__name__)
-
-
-class Started(NamedTuple):
-    """`serving`: shards whose homes serve; `failed`: those whose files cannot be opened, and why."""
-
-    serving: list[int]
-    failed: Mapping[int, SpoolError]
-
-
-class ShardHomes(Protocol):
-    """The homes of shards at this gateway: they do what the keeper decides."""
-
-    async def start_shards(self, owned: Mapping[int, int], is_owned: Callable[[int, int], bool]) -> "Started":
-        """Starts the shards, each in its epoch, if it still `is_owned` once its state is read. Raises BusError,
-        Outranked, ShardLost, ShardTooNew; SpoolError if one of the files cannot be read or written, and then none is
-        started."""
-        ...
-
-    async def hand_over(self, number: int, to: str) -> None:
-        """Ends a shard in order, so that another gateway can start it: `to`, if it is not "". Raises GatewayError."""
-        ...
-
-    def abandon(self, number: int) -> Coroutine[Any, Any, None]:
-        """Another gateway has the shard: its home sends and writes nothing more from now on. What is returned waits
-        until nothing of it is left."""
-        ...
-
-    async def follow(self, number: int) -> None:
-        """This gateway is a standby of the shard."""
-        ...
-
-    async def unfollow(self, number: int) -> None:
-        """It is one no more."""
-        ...
-
-    def hold(self) -> None:
-        """Nothing is sent to clients until `resume`."""
-        ...
-
-    def resume(self) -> None: ...
-
-    def stepped(self, now: float, longest_s: float) -> None:
-        """The keeper has taken a step. If it takes none for longer than `longest_s`, nothing is sent until it does."""
-        ...
-
-    def stopped(self) -> None:
-        """It takes no more steps."""
-        ...
 
 
 class Control:
@@ -190,6 +143,10 @@ class Control:
         if to not in names:
             raise ClusterError(f"{to!r} is not a gateway that can own shards now; those are: {', '.join(names)}")
         self._step(m.MoveTo(shard, to))
+
+    def superseded(self, shard: int, epoch: int, fence: int) -> None:
+        """The home of a shard here has read the higher `fence` of another gateway."""
+        self._spawn(self._look_for_successor(shard, epoch, fence))
 
     def drain(self) -> None:
         """This gateway gives up its shards, and claims none any more."""
@@ -332,6 +289,20 @@ class Control:
     async def _follow(self, shard: int) -> None:
         if not self.owned(shard):
             await self._homes.follow(shard)
+
+    async def _look_for_successor(self, shard: int, epoch: int, fence: int) -> None:
+        """Reads the claim that belongs to a fence, if there is one."""
+        while self._is_owned(shard, epoch):
+            try:
+                await self._follower.read_to_end()
+            except BusError as error:
+                log.warning("leases cannot be read", reason=str(error))
+                await asyncio.sleep(_AGAIN_S)
+            else:
+                if self._is_owned(shard, epoch):
+                    log.warning("nobody has claimed a shard of which a later epoch has begun", shard=shard, epoch=epoch)
+                    self._step(m.Superseded(shard, epoch, fence))
+                return
 
     async def _verify(self) -> None:
         while not self._is_stopped:

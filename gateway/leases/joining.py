@@ -106,6 +106,7 @@ class Cluster:
             Life(me, timings, cluster.members),
             lambda name: self._links.redial(name),
         )
+        self.shards.on_superseded = control.superseded
         links = cluster.links
         link_tls = None if tls is None else LinkTls(tls.server.context, lambda: tls.client)
         self._links = Links(me, links.host or settings.gateway.host, links.port, beat_s, link_tls, control.about_life)

@@ -9,7 +9,7 @@ from typing import Any
 import structlog
 
 from gateway.errors import SpoolError
-from gateway.leases.control import Started
+from gateway.leases.shard_homes import Started
 from gateway.shard.home import Home
 from gateway.shard.node import Node
 from gateway.shard.shard_spool import SpoolThread
@@ -34,11 +34,13 @@ class OwnedShards:
         self._open_file = open_file
         self._followed: dict[int, SpoolThread] = {}
         self.standbys = standbys_of(self._followed)
+        self.on_superseded: Callable[[int, int, int], None] = lambda _shard, _epoch, _fence: None
+        """Gets a shard, the epoch of its home here, and the higher fence that this home has read."""
         home.on_superseded = self._superseded
         node.hold.begin(asyncio.get_running_loop().time)
 
     async def start_shards(self, owned: Mapping[int, int], is_owned: Callable[[int, int], bool]) -> Started:
-        """See :class:`gateway.leases.control.ShardHomes`."""
+        """See :class:`gateway.leases.shard_homes.ShardHomes`."""
         now = asyncio.get_running_loop().time
         began, steps = now(), Steps(now)
         released = await asyncio.gather(*(self.standbys.release(shard) for shard in owned))
@@ -59,23 +61,24 @@ class OwnedShards:
         return Started(started, failed)
 
     async def hand_over(self, number: int, to: str) -> None:
-        """See :class:`gateway.leases.control.ShardHomes`."""
+        """See :class:`gateway.leases.shard_homes.ShardHomes`."""
         with suppress(SpoolError):  # the next home reads more again
             await self._home.hand_over(number, to)
         log.info("shard given up", shard=number, to=to)
 
     def abandon(self, number: int) -> Coroutine[Any, Any, None]:
-        """See :class:`gateway.leases.control.ShardHomes`."""
+        """See :class:`gateway.leases.shard_homes.ShardHomes`."""
         if number in self._home.shards:
             log.warning("another gateway has taken over a shard", shard=number)
         return self._home.abandon(number)
 
-    def _superseded(self, number: int) -> None:
-        """Nothing that its home promises holds any more; the lease, which ends it, follows."""
-        log.warning("another gateway has begun a later epoch of a shard", shard=number)
+    def _superseded(self, number: int, epoch: int, fence: int) -> None:
+        """Nothing that its home promises holds any more. The lease, which ends it, follows, or the keeper claims it."""
+        log.warning("another gateway has begun a later epoch of a shard", shard=number, epoch=epoch, fence=fence)
+        self.on_superseded(number, epoch, fence)
 
     async def follow(self, number: int) -> None:
-        """See :class:`gateway.leases.control.ShardHomes`."""
+        """See :class:`gateway.leases.shard_homes.ShardHomes`."""
         try:
             if number not in self._followed:
                 self._followed[number] = await self._open_file(number)
@@ -85,26 +88,26 @@ class OwnedShards:
             self.standbys.follow(number)
 
     async def unfollow(self, number: int) -> None:
-        """See :class:`gateway.leases.control.ShardHomes`."""
+        """See :class:`gateway.leases.shard_homes.ShardHomes`."""
         await self.standbys.release(number)
         file = self._followed.pop(number, None)
         if file is not None:
             file.close()
 
     def hold(self) -> None:
-        """See :class:`gateway.leases.control.ShardHomes`."""
+        """See :class:`gateway.leases.shard_homes.ShardHomes`."""
         self._node.hold.hold()
 
     def resume(self) -> None:
-        """See :class:`gateway.leases.control.ShardHomes`."""
+        """See :class:`gateway.leases.shard_homes.ShardHomes`."""
         self._node.hold.resume()
 
     def stepped(self, now: float, longest_s: float) -> None:
-        """See :class:`gateway.leases.control.ShardHomes`."""
+        """See :class:`gateway.leases.shard_homes.ShardHomes`."""
         self._node.hold.stepped(now, longest_s)
 
     def stopped(self) -> None:
-        """See :class:`gateway.leases.control.ShardHomes`."""
+        """See :class:`gateway.leases.shard_homes.ShardHomes`."""
         self._node.hold.stopped()
 
     async def stop(self, timeout_s: float) -> None:

@@ -48,13 +48,13 @@ log = structlog.get_logger(__name__)
 
 class Home:
     """Has the homes of all shards, `shards`, by number, each with its spool of `files`. `recovered` counts what was
-    read at the start (:class:`gateway.shard.recovery.Recovery`). `on_superseded` gets the number of a shard when its
-    home has read the fence of another gateway."""
+    read at the start (:class:`gateway.shard.recovery.Recovery`). `on_superseded` gets the number of a shard, the epoch
+    of its home here and that of the fence, when the home has read the fence of another gateway."""
 
     def __init__(self, node: Node, files: dict[int, SpoolThread], earlier: Path | None = None) -> None:
         self._node = node
         self.recovered: dict[str, int] = {}
-        self.on_superseded: Callable[[int], None] = lambda _shard: None
+        self.on_superseded: Callable[[int, int, int], None] = lambda _shard, _epoch, _fence: None
         self.moved_clients: MovedClients | None = None
         self.message_presence = node.message_presence
         self.hold = node.hold
@@ -84,7 +84,7 @@ class Home:
             partial(self._post, Sender(number, epoch)),
             self._presence,
             self._spawn,
-            lambda shard: self.on_superseded(shard),
+            lambda *superseded: self.on_superseded(*superseded),
         )
         self._consumers[number] = home.egress
         if self.moved_clients is not None:

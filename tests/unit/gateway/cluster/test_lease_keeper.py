@@ -362,3 +362,27 @@ def test_ranks_are_those_of_placement() -> None:
     firsts = {shard for shard in range(8) if ranking(shard, [Candidate("a"), Candidate("b")])[0].name == "a"}
     assert {key.shard for key in written(member.passes(0.1))} == firsts
     assert {key.shard for key in written(member.passes(0.3))} == set(range(8)) - firsts
+
+
+def claimed_epochs(effects: Iterable[m.LeaseEffect]) -> list[int]:
+    return [e.key.epoch for e in effects if isinstance(e, m.WriteLease) and isinstance(e.value, Claim)]
+
+
+def test_a_home_that_has_read_a_higher_fence_is_begun_again() -> None:
+    """G6: if `leases` knows no claim of that epoch: above the fence, once."""
+    one = Member().starts()
+    one.claims(ME, 1)
+    one.tell(m.Fenced(0, 1))
+    assert claimed_epochs(one.tell(m.Superseded(0, 1, 7))) == [8]
+    assert claimed_epochs(one.tell(m.Superseded(0, 1, 7))) == []
+    effects = one.claims(ME, 8)
+    assert [e for e in effects if isinstance(e, m.End | m.Begin)] == [m.End(0, 1), m.Begin(0, 8)]
+
+
+def test_a_home_that_another_one_has_followed_claims_nothing() -> None:
+    """G6: the claim was read meanwhile."""
+    one = Member().starts()
+    one.claims(ME, 1)
+    one.tell(m.Fenced(0, 1))
+    one.claims(B, 2)
+    assert claimed_epochs(one.tell(m.Superseded(0, 1, 2))) == []

@@ -33,7 +33,7 @@ class FencedGateway(Gateway):
         """Starts without shards."""
         self.node.numbers.begin(self.node.clock(), 0)
         self.home = Home(self.node, {})
-        self.home.on_superseded = self.lost.append
+        self.home.on_superseded = lambda shard, _epoch, _fence: self.lost.append(shard)
         self.bus.start(self.home.records)
         await self.home.start()
         return self
