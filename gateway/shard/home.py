@@ -43,6 +43,9 @@ _HOUSEKEEPING_S = 1.0
 _ENDS_EVERY_S = 10.0
 """How often a gateway learns where `ingress` ends, so that a start reads no more than that again."""
 
+_ROUTES_EVERY_S = 10.0
+"""How often a gateway that shares shards reads the topic `routes` on, at most: several times within `route_lead_s`."""
+
 log = structlog.get_logger(__name__)
 
 
@@ -59,7 +62,7 @@ class Home:
         self.message_presence = node.message_presence
         self.hold = node.hold
         self._tasks: set[asyncio.Task[None]] = set()
-        self._next_ends = 0.0
+        self._next_ends = self._next_routes = 0.0
         self._earlier = earlier
         self._routes = known_routes(node) if node.settings.gateway.cluster.enabled else None
         self._ingress = IngressReader(node.bus, node.topics.ingress, node.settings.kafka.ingress_partitions)
@@ -339,6 +342,7 @@ class Home:
             self._node.message_presence.forget(now)
             try:
                 await self._look_where_ingress_ends(now)
+                await self._look_at_routes(now)
                 for home in list(self.shards.values()):
                     if await home.keep(now):
                         self.records([])
@@ -353,8 +357,16 @@ class Home:
         ends = await self._ingress.end_offsets()
         for home in self.shards.values():
             home.inbound.nothing_before(ends)
-        if self._routes is not None:  # so that a takeover has little to read
-            await self._routes.read_on()
+
+    async def _look_at_routes(self, now: float) -> None:
+        """So that a takeover has little to read, and what an earlier owner of a shard drops late is added again."""
+        if self._routes is None or now < self._next_routes:
+            return
+        self._next_routes = now + min(_ROUTES_EVERY_S, self._node.settings.router.route_lead_s / 4)
+        await self._routes.read_on()
+        for number, home in self.shards.items():
+            if not home.promises.is_lost:
+                home.routes.mend(self._routes.dropped(number))
 
     async def _pause(self, seconds: float) -> bool:
         """False if the home stops meanwhile."""

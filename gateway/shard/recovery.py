@@ -110,7 +110,7 @@ class Recovery:
             at = home.state.restore(raw, known.finished_clients, known.finished_parts) if raw else 0
             start[node.topics.egress, number], home.state.reread_to = at, egress_ends[number]
             self.read["egress"] += max(0, egress_ends[number] - at)
-            home.routes.recover(self._routes.of(number))
+            home.routes.recover(self._routes.of(number), self._routes.dropped(number))
         sessions.apply()
         now_ms = asyncio.get_running_loop().time() * 1000
         for number, home in homes.items():
@@ -296,7 +296,8 @@ class Recovery:
 
 def known_routes(node: Node) -> KnownRoutes:
     """Routes of which nothing was read yet."""
-    return KnownRoutes(node.bus, node.topics.routes, node.settings.kafka.shards, partial(quarantine, node))
+    settings, lead_ms = node.settings, int(node.settings.router.route_lead_s * 1000)
+    return KnownRoutes(node.bus, node.topics.routes, settings.kafka.shards, lead_ms, partial(quarantine, node))
 
 
 async def _done(work: Callable[[], Awaitable[None]] | None) -> None:

@@ -22,6 +22,7 @@ from mqtt.topics import split_shared
 from schemas.errors import NewerVersion, RecordError
 from schemas.identity import route_key, shard_of
 from schemas.leases import Claimant
+from schemas.reserved_topics import is_local
 from schemas.session_log import (
     KIND_OF,
     AssignedRecord,
@@ -144,7 +145,8 @@ class SessionRecovery:
                     self._recover_member(home, found, subscription)
                     continue
                 home.state.trie.add(subscription.filter, key.client, found.subscriptions[subscription.filter])
-                home.routes.recount(route_key(subscription.filter))
+                if not is_local(subscription.filter):
+                    home.routes.recount(route_key(subscription.filter))
         elif isinstance(record, WindowRecord):
             found.recover(record)
             home.spool.number_above(record.settled.row)
