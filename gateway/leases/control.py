@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any
 
 import structlog
+from msgspec import UNSET
 
 from gateway.bus import Bus
 from gateway.cluster import lease_messages as m
@@ -25,7 +26,7 @@ from gateway.cluster.lease_keeper import LeaseKeeper, Phase
 from gateway.cluster.lease_table import Lease, LeaseTable
 from gateway.cluster.life import Heard, Life, LifeEvent, Passed, Redial, RedialResult
 from gateway.cluster.timings import LeaseTimings
-from gateway.errors import BusError, ClusterError, GatewayError, Outranked, ShardLost, ShardTooNew, SpoolError
+from gateway.errors import BusError, ClusterError, GatewayError, Outranked, ShardLost
 from gateway.leases.follower import LeasesFollower
 from gateway.leases.shard_homes import ShardHomes
 from gateway.leases.standby_events import StandbyEvents
@@ -111,7 +112,8 @@ class Control:
 
     def heard(self, name: str, record: Heartbeat, *, is_old: bool) -> None:
         """A heartbeat was read on `members`."""
-        of = Heard(name, record.boot, record.seq, record.state, record.zone, record.load, is_old)
+        starting = () if record.starting is UNSET else record.starting
+        of = Heard(name, record.boot, record.seq, record.state, record.zone, record.load, is_old, starting)
         self.about_life(of)
         if not is_old:
             owned = {shard: epoch for shard in range(len(self.table)) if (epoch := self.owned(shard))}
@@ -244,26 +246,22 @@ class Control:
         if owned:
             try:
                 started = await self._homes.start_shards(owned, self._is_owned)
-            except Outranked as error:
-                self._step(m.FenceRead(error.shard, error.fence))
-                await self._begin_anew(owned, error, 0.0)
-            except (BusError, ShardLost) as error:
-                await self._begin_anew(owned, error, _AGAIN_S)
-            except SpoolError as error:  # nobody knows whose file it was
+            except GatewayError as error:  # nobody knows of which of them, so each is tried by itself
                 self._alone |= owned.keys()
-                await self._begin_anew(owned, error, _FILE_AGAIN_S if len(owned) == 1 else 0.0)
-            except ShardTooNew as error:  # it is up to another gateway, if there is one; the others need not wait
-                mine = {error.shard: owned[error.shard]}
-                self._spawn(self._begin_anew(mine, error, _FILE_AGAIN_S))
-                rest = {shard: epoch for shard, epoch in owned.items() if shard != error.shard}
-                if rest:
-                    await self._begin_anew(rest, error, 0.0)
+                await self._begin_anew(owned, error, self._pause_after(error) if len(owned) == 1 else 0.0)
             else:
                 self._alone -= set(started.serving)
                 for shard in started.serving:
                     self._step(m.Fenced(shard, owned[shard]))
-                for shard, fault in started.failed.items():  # it is up to another gateway, if there is one
-                    self._spawn(self._begin_anew({shard: owned[shard]}, fault, _FILE_AGAIN_S))
+                for shard, fault in started.failed.items():
+                    self._spawn(self._begin_anew({shard: owned[shard]}, fault, self._pause_after(fault)))
+
+    def _pause_after(self, fault: GatewayError) -> float:
+        """How long a shard that could not start waits here; longer where another gateway is to claim it meanwhile."""
+        if isinstance(fault, Outranked):
+            self._step(m.FenceRead(fault.shard, fault.fence))
+            return 0.0
+        return _AGAIN_S if isinstance(fault, BusError | ShardLost) else _FILE_AGAIN_S
 
     async def _begin_anew(self, owned: Mapping[int, int], error: GatewayError, pause_s: float) -> None:
         """Shards that are still this gateway's need another epoch: in the one that has failed it may have written

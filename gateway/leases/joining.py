@@ -102,7 +102,7 @@ class Cluster:
             lambda on_read: LeasesFollower(node.bus, node.topics.leases, on_read, loop.time, node.counts),
             node.clock,
             node.on_fatal,
-            LeaseTimings(),
+            LeaseTimings(start_s=cluster.start_s),
             Life(me, timings, cluster.members),
             lambda name: self._links.redial(name),
         )

@@ -8,13 +8,12 @@ from typing import Any
 
 import structlog
 
-from gateway.errors import SpoolError
-from gateway.leases.shard_homes import Started
+from gateway.errors import GatewayError, SpoolError
 from gateway.shard.home import Home
 from gateway.shard.node import Node
 from gateway.shard.shard_spool import SpoolThread
 from gateway.shard.standby import Standbys
-from gateway.shard.start_steps import Steps
+from gateway.shard.start_steps import Started, Steps
 
 log = structlog.get_logger(__name__)
 
@@ -33,6 +32,8 @@ class OwnedShards:
         self._node, self._home = node, home
         self._open_file = open_file
         self._followed: dict[int, SpoolThread] = {}
+        self._starting: dict[int, Steps] = {}
+        self._told: dict[int, int] = {}
         self.standbys = standbys_of(self._followed)
         self.on_superseded: Callable[[int, int, int], None] = lambda _shard, _epoch, _fence: None
         """Gets a shard, the epoch of its home here, and the higher fence that this home has read."""
@@ -43,10 +44,29 @@ class OwnedShards:
         """See :class:`gateway.leases.shard_homes.ShardHomes`."""
         now = asyncio.get_running_loop().time
         began, steps = now(), Steps(now)
+        self._starting |= dict.fromkeys(owned, steps)
+        try:
+            return await self._start(owned, is_owned, steps, began)
+        finally:
+            for shard in owned:
+                if self._starting.get(shard) is steps:
+                    del self._starting[shard]
+                    self._told.pop(shard, None)
+
+    def starting(self) -> list[int]:
+        """The shards whose start has made progress since this was called before."""
+        found = [shard for shard, steps in self._starting.items() if steps.done != self._told.get(shard)]
+        self._told |= {shard: self._starting[shard].done for shard in found}
+        return found
+
+    async def _start(
+        self, owned: Mapping[int, int], is_owned: Callable[[int, int], bool], steps: Steps, began: float
+    ) -> Started:
+        now = asyncio.get_running_loop().time
         released = await asyncio.gather(*(self.standbys.release(shard) for shard in owned))
         warm = {shard: values for shard, values in zip(owned, released, strict=True) if values is not None}
         files: dict[int, SpoolThread] = {}
-        failed: dict[int, SpoolError] = {}
+        failed: dict[int, GatewayError] = {}
         for shard in owned:
             try:
                 is_followed = shard in self._followed
@@ -55,7 +75,10 @@ class OwnedShards:
                 failed[shard] = error
         steps.lap("open")
         epochs = {shard: owned[shard] for shard in files}
-        started = await self._home.start_shards(files, epochs, is_owned, warm, steps) if files else []
+        started: list[int] = []
+        if files:
+            started, failed_later = await self._home.start_shards(files, epochs, is_owned, warm, steps)
+            failed |= failed_later
         epochs, took_ms = {shard: owned[shard] for shard in started}, round(1000 * (now() - began))
         log.info("shards started", epochs=epochs, warm=sorted(warm), took_ms=took_ms, steps_ms=steps.took_ms)
         return Started(started, failed)

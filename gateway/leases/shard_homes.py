@@ -1,25 +1,17 @@
 """What the keeper of leases asks of the homes of shards at this gateway: they do what it decides (G4, Q7, Q9)."""
 
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
-from gateway.errors import SpoolError
-
-
-class Started(NamedTuple):
-    """`serving`: shards whose homes serve; `failed`: those whose files cannot be opened, and why."""
-
-    serving: list[int]
-    failed: Mapping[int, SpoolError]
+from gateway.shard.start_steps import Started
 
 
 class ShardHomes(Protocol):
     """The homes of shards at this gateway: they do what the keeper decides."""
 
     async def start_shards(self, owned: Mapping[int, int], is_owned: Callable[[int, int], bool]) -> Started:
-        """Starts the shards, each in its epoch, if it still `is_owned` once its state is read. Raises BusError,
-        Outranked, ShardLost, ShardTooNew; SpoolError if one of the files cannot be read or written, and then none is
-        started."""
+        """Starts the shards, each in its epoch, if it still `is_owned` once its state is read; each fails by itself.
+        Raises GatewayError for what concerns all of them, as a Kafka that does not answer; then none is started."""
         ...
 
     async def hand_over(self, number: int, to: str) -> None:

@@ -386,3 +386,33 @@ def test_a_home_that_another_one_has_followed_claims_nothing() -> None:
     one.tell(m.Fenced(0, 1))
     one.claims(B, 2)
     assert claimed_epochs(one.tell(m.Superseded(0, 1, 2))) == []
+
+
+def claimed_after(member: Member, seconds: float, starting: tuple[int, ...]) -> bool:
+    """Whether the member claims the shard within that time, while B says in each heartbeat what it starts."""
+    found: list[m.LeaseEffect] = []
+    for _ in range(round(seconds / 0.2)):
+        member.seq += 1
+        member.life.step(Heard(B.name, B.boot, member.seq, "up", starting=starting), member.now)
+        found += member.passes(0.2)
+    return bool(claimed_epochs(found))
+
+
+def test_a_start_that_makes_progress_is_left_alone_within_a_limit() -> None:
+    """Q7: as long as its heartbeats name the shard; then as long as any other; and not for ever."""
+    one = Member().starts()
+    one.claims(B, 1)
+    assert not claimed_after(one, 10.0, (0, 7))
+    assert not claimed_after(one, TIMINGS.fence_s - 0.4, ())
+    assert claimed_after(one, 1.0, ())
+    another = Member().starts()
+    another.claims(B, 1)
+    assert not claimed_after(another, TIMINGS.start_s - 1.0, (0,))
+    assert claimed_after(another, 2.0, (0,))
+
+
+def test_progress_with_another_shard_says_nothing() -> None:
+    """Q7."""
+    one = Member().starts()
+    one.claims(B, 1)
+    assert claimed_after(one, TIMINGS.fence_s + 1.0, (7,))

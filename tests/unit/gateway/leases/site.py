@@ -92,6 +92,7 @@ class ClusterGateway(Gateway):
             site.clock,
             node.counts,
             shards.standbys.warm,
+            shards.starting,
         )
         self.heartbeats.join()
         self.heartbeats.serve({})
