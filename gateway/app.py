@@ -30,6 +30,7 @@ from gateway.host.tls import ServerTls
 from gateway.http.bundles_handler import Mesh
 from gateway.http.server import HttpServer
 from gateway.leases.joining import Cluster
+from gateway.leases.owned_shards import OwnedShards
 from gateway.members.access_point import AccessPoint
 from gateway.members.addresses import advertised
 from gateway.members.follower import MembersFollower
@@ -162,7 +163,7 @@ async def run(settings: Settings, part: str) -> None:
     feed_service = FeedService(feeds, settings.feeds, settings.kafka.prefix, loop.time, time.time)
     feed_topics = FeedTopics(node, home, feed_service, settings.feeds.timeout_s, fatal)
     feed_topics.start()
-    heartbeats = _heartbeats(node, hosts, None if cluster is None else cluster.shards.standbys.warm)
+    heartbeats = _heartbeats(node, hosts, None if cluster is None else cluster.shards)
     if cluster is not None:
         cluster.control.on_drain = heartbeats.drain
     heartbeats.join(None if cluster is None else await cluster.open_links())
@@ -261,7 +262,7 @@ def _lease_metrics(
         yield StandbyMetrics(lambda: shared.standby_figures())
 
 
-def _heartbeats(node: Node, hosts: HostServer, warm: Callable[[], list[int]] | None) -> HeartbeatWriter:
+def _heartbeats(node: Node, hosts: HostServer, shards: OwnedShards | None) -> HeartbeatWriter:
     """What this gateway says about itself to the others. Call it once the process has its number."""
     gateway, load = node.settings.gateway, ProcessLoad()
     return HeartbeatWriter(
@@ -273,7 +274,8 @@ def _heartbeats(node: Node, hosts: HostServer, warm: Callable[[], list[int]] | N
         lambda: load.measure(len(hosts.connections) + hosts.http_connections),
         node.clock,
         node.counts,
-        warm or tuple,
+        tuple if shards is None else shards.standbys.warm,
+        tuple if shards is None else shards.starting,
     )
 
 

@@ -21,6 +21,11 @@ CLOCKS_APART_S = 3600
 refused."""
 
 
+DROP_LEADS = 2
+"""How many times `route_lead` after its append time the `drop` of a route takes effect. With more than one, an `add`
+that is appended within `route_lead` after it comes in time to undo it."""
+
+
 class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
     """Base of all events, with the version of the layout."""
 
@@ -30,8 +35,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
 class RouteEvent(Event, frozen=True, kw_only=True):
     """On `routes`, key `shard:route_key` (or `tick`): a shard begins or ceases to want a route key (R6, R7).
 
-    It takes effect `route_lead` after its append time. A `tick` changes nothing; its append time shows up to when the
-    routes are complete even while nobody subscribes.
+    An `add` takes effect `route_lead` after its append time, a `drop` DROP_LEADS times as long after it. A `tick`
+    changes nothing; its append time shows up to when the routes are complete even while nobody subscribes.
     """
 
     op: Literal["add", "drop", "tick"]

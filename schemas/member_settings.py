@@ -46,6 +46,8 @@ class GatewayClusterSettings(Section, frozen=True, kw_only=True):
     that they follow a Server Reference are sent to their home, instead of being relayed there. `sockets`: the directory
     in which the processes of a machine reach one another (R1, R5); empty: they pass no sockets.
 
+    `start_s`: how long the others leave a shard to a gateway that starts it and makes progress (Q7).
+
     `ramp_connects_per_s`: the first rate of new connections after a member was lost, 0 for no bound; within `ramp_s` it
     grows; who would wait for longer than `ramp_wait_s` is refused (R9).
     """
@@ -65,6 +67,7 @@ class GatewayClusterSettings(Section, frozen=True, kw_only=True):
     members_ca: str
     server_reference: bool
     sockets: str
+    start_s: Seconds
     ramp_connects_per_s: NotNegative
     ramp_s: Seconds
     ramp_wait_s: Seconds

@@ -76,7 +76,9 @@ class Heartbeat(Event, frozen=True, kw_only=True):
     (RECORDS). A heartbeat itself only ever gets more fields, which earlier readers ignore: so gateways of all releases
     know of each other.
 
-    `warm` are shards whose state the gateway keeps as a standby, and could take over quickly (Q7, Q9). `links` is where
+    `warm` are shards whose state the gateway keeps as a standby, and could take over quickly (Q7, Q9). `starting` are
+    those that it owns and has still to serve, if it has read more of their state since the record before;
+    left out if there are none. `links` is where
     other gateways make their links to it (Q6); None if it takes none.
     """
 
@@ -94,6 +96,7 @@ class Heartbeat(Event, frozen=True, kw_only=True):
     load: GatewayLoad = GatewayLoad()
     warm: Annotated[list[Count], Meta(max_length=MOST_WARM)] = msgspec.field(default_factory=list)
     links: GatewayAddress | None = None
+    starting: Annotated[list[Count], Meta(max_length=MOST_WARM)] | UnsetType = UNSET
 
 
 def decode_heartbeat(key: bytes | None, value: bytes) -> tuple[str, Heartbeat]:

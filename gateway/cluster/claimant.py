@@ -6,6 +6,9 @@ log's order decides; but each costs a takeover. So the candidates wait in turn: 
 later one a while after the one before, and behind the standbys all others by the shard's ranking. If nobody before it
 is left, a candidate is the first.
 
+A shard with much state takes longer to start than that. Whoever claims it has to read the same. So as long as the owner
+says in its heartbeats that its start makes progress, it is left alone, within a limit.
+
 After a planned release the named successor claims at once. If it does not, the previous owner does, and then the rest.
 """
 
@@ -30,6 +33,9 @@ def may_be_claimed(lease: Lease, me: Claimant, life: Life, since: float, now: fl
     if lease.is_fenced or not life.is_trusting(now):
         return False
     patience_s: float = timings.fence_s * 2 ** min(lease.unfenced, MOST_DOUBLINGS)
+    progressed_at = life.progressed_at(lease.owner, lease.shard)
+    if progressed_at is not None and now - since <= timings.start_s:
+        since = max(since, progressed_at)
     return now - since > patience_s
 
 

@@ -129,6 +129,11 @@ class LeaseKeeper:
                 state = self._shards[shard]
                 if state.owned == epoch and state.phase == "starting" and state.pending is None:
                     yield from self._claim(shard, now)
+            case m.Superseded(shard, epoch, fence):
+                state = self._shards[shard]
+                state.fence = max(state.fence, fence)
+                if state.owned == epoch and state.phase in ("serving", "freezing") and state.pending is None:
+                    yield from self._claim(shard, now)
             case m.Frozen(shard, epoch):
                 yield from self._frozen(shard, epoch)
             case m.StandbyReady(shard, name):

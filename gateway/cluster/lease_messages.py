@@ -45,6 +45,17 @@ class Outranked(NamedTuple):
     epoch: int
 
 
+class Superseded(NamedTuple):
+    """This gateway's home of a shard has read the higher fence `fence` of somebody else: it promises nothing any more.
+    `leases` was read up to an end that was asked for afterwards. Whoever writes a fence has read its claim before, so
+    if the lease still names this epoch, nobody owns the shard in that of the fence: the claim was lost, with `leases`.
+    """
+
+    shard: int
+    epoch: int
+    fence: int
+
+
 class Frozen(NamedTuple):
     """This gateway's home of a shard has stopped, and its last positions are read back."""
 
@@ -102,6 +113,7 @@ LeaseEvent = (
     | FenceRead
     | Fenced
     | Outranked
+    | Superseded
     | Frozen
     | StandbyReady
     | StandbyNotReady

@@ -18,8 +18,8 @@ whose own loop stood still for more than 150 ms trusts no silence for a second (
 it missed is its own fault. A refused connection, a higher boot and a last word are not silence, and count all the same.
 """
 
-from collections.abc import Iterator
-from typing import Literal, NamedTuple
+from collections.abc import Collection, Iterator
+from typing import Final, Literal, NamedTuple
 
 from gateway.cluster.placement import Candidate
 from gateway.cluster.timings import LifeTimings
@@ -28,12 +28,15 @@ from schemas.members import GatewayLoad, MemberState
 
 Verdict = Literal["alive", "suspect", "dead"]
 
+MEMORY_S: Final = 60.0
+"""How long it is remembered that a start made progress: longer than the longest patience with one that makes none."""
+
 Redialled = Literal["connected", "refused", "timeout"]
 
 
 class Heard(NamedTuple):
     """A record on `members` was read, progress or not, the observer's own included. `is_old`: it was on the topic
-    before the observer began to read, so it proves no life."""
+    before the observer began to read, so it proves no life. `starting`: shards whose start has made progress."""
 
     name: str
     boot: int
@@ -42,6 +45,7 @@ class Heard(NamedTuple):
     zone: str = ""
     load: GatewayLoad = GatewayLoad()
     is_old: bool = False
+    starting: Collection[int] = ()
 
 
 class Claimed(NamedTuple):
@@ -88,7 +92,8 @@ class Redial(NamedTuple):
 
 class _Member:
     """What the observer knows of one name. Only :class:`Life` assigns these. `heard_at`: when the last progress was
-    read; `refused_at`: when a connection was refused, None if none was since."""
+    read; `refused_at`: when a connection was refused, None if none was since; `progress`: when it said last that the
+    start of a shard made progress, by shard, of the last MEMORY_S."""
 
     def __init__(self, boot: int) -> None:
         self.boot = boot
@@ -100,6 +105,7 @@ class _Member:
         self.refused_at: float | None = None
         self.link_heard_at: float | None = None
         self.is_redialling = False
+        self.progress: dict[int, float] = {}
 
 
 class Life:
@@ -160,6 +166,11 @@ class Life:
         heard = None if member is None else member.link_heard_at
         return heard is not None and now - heard <= self._timings.silent_s
 
+    def progressed_at(self, of: Claimant, shard: int) -> float | None:
+        """When a claimant said last that its start of a shard made progress; None if it has not lately."""
+        member = self._members.get(of.name)
+        return None if member is None or member.boot != of.boot else member.progress.get(shard)
+
     def candidates(self, now: float) -> list[Candidate]:
         """The members that may own shards: up, and not taken for dead or suspect. Ordered by name."""
         return sorted(self._candidates(now))
@@ -186,6 +197,9 @@ class Life:
         member.zone, member.load = event.zone, event.load
         if not event.is_old:
             member.heard_at = now
+            if event.starting or member.progress:
+                known = {shard: at for shard, at in member.progress.items() if now - at <= MEMORY_S}
+                member.progress = known | dict.fromkeys(event.starting, now)
 
     def _claimed(self, claimant: Claimant, now: float) -> None:
         member = self._members.get(claimant.name)

@@ -15,9 +15,10 @@ its own.
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import structlog
+from msgspec import UNSET
 
 from gateway.bus import Bus
 from gateway.cluster import lease_messages as m
@@ -25,8 +26,9 @@ from gateway.cluster.lease_keeper import LeaseKeeper, Phase
 from gateway.cluster.lease_table import Lease, LeaseTable
 from gateway.cluster.life import Heard, Life, LifeEvent, Passed, Redial, RedialResult
 from gateway.cluster.timings import LeaseTimings
-from gateway.errors import BusError, ClusterError, GatewayError, Outranked, ShardLost, ShardTooNew, SpoolError
+from gateway.errors import BusError, ClusterError, GatewayError, Outranked, ShardLost
 from gateway.leases.follower import LeasesFollower
+from gateway.leases.shard_homes import ShardHomes
 from gateway.leases.standby_events import StandbyEvents
 from schemas.leases import Claimant, LeaseKey, LeaseValue, encode_lease
 from schemas.members import Heartbeat
@@ -43,54 +45,6 @@ LeaseListener = Callable[[Lease, Lease], None]
 """Gets a lease as it was before a record, and as it is."""
 
 log = structlog.get_logger(__name__)
-
-
-class Started(NamedTuple):
-    """`serving`: shards whose homes serve; `failed`: those whose files cannot be opened, and why."""
-
-    serving: list[int]
-    failed: Mapping[int, SpoolError]
-
-
-class ShardHomes(Protocol):
-    """The homes of shards at this gateway: they do what the keeper decides."""
-
-    async def start_shards(self, owned: Mapping[int, int], is_owned: Callable[[int, int], bool]) -> "Started":
-        """Starts the shards, each in its epoch, if it still `is_owned` once its state is read. Raises BusError,
-        Outranked, ShardLost, ShardTooNew; SpoolError if one of the files cannot be read or written, and then none is
-        started."""
-        ...
-
-    async def hand_over(self, number: int, to: str) -> None:
-        """Ends a shard in order, so that another gateway can start it: `to`, if it is not "". Raises GatewayError."""
-        ...
-
-    def abandon(self, number: int) -> Coroutine[Any, Any, None]:
-        """Another gateway has the shard: its home sends and writes nothing more from now on. What is returned waits
-        until nothing of it is left."""
-        ...
-
-    async def follow(self, number: int) -> None:
-        """This gateway is a standby of the shard."""
-        ...
-
-    async def unfollow(self, number: int) -> None:
-        """It is one no more."""
-        ...
-
-    def hold(self) -> None:
-        """Nothing is sent to clients until `resume`."""
-        ...
-
-    def resume(self) -> None: ...
-
-    def stepped(self, now: float, longest_s: float) -> None:
-        """The keeper has taken a step. If it takes none for longer than `longest_s`, nothing is sent until it does."""
-        ...
-
-    def stopped(self) -> None:
-        """It takes no more steps."""
-        ...
 
 
 class Control:
@@ -160,7 +114,8 @@ class Control:
 
     def heard(self, name: str, record: Heartbeat, *, is_old: bool) -> None:
         """A heartbeat was read on `members`."""
-        of = Heard(name, record.boot, record.seq, record.state, record.zone, record.load, is_old)
+        starting = () if record.starting is UNSET else record.starting
+        of = Heard(name, record.boot, record.seq, record.state, record.zone, record.load, is_old, starting)
         self.about_life(of)
         if not is_old:
             owned = {shard: epoch for shard in range(len(self.table)) if (epoch := self.owned(shard))}
@@ -192,6 +147,10 @@ class Control:
         if to not in names:
             raise ClusterError(f"{to!r} is not a gateway that can own shards now; those are: {', '.join(names)}")
         self._step(m.MoveTo(shard, to))
+
+    def superseded(self, shard: int, epoch: int, fence: int) -> None:
+        """The home of a shard here has read the higher `fence` of another gateway."""
+        self._spawn(self._look_for_successor(shard, epoch, fence))
 
     def drain(self) -> None:
         """This gateway gives up its shards, claims none any more, and no others move shards to it."""
@@ -290,26 +249,22 @@ class Control:
         if owned:
             try:
                 started = await self._homes.start_shards(owned, self._is_owned)
-            except Outranked as error:
-                self._step(m.FenceRead(error.shard, error.fence))
-                await self._begin_anew(owned, error, 0.0)
-            except (BusError, ShardLost) as error:
-                await self._begin_anew(owned, error, _AGAIN_S)
-            except SpoolError as error:  # nobody knows whose file it was
+            except GatewayError as error:  # nobody knows of which of them, so each is tried by itself
                 self._alone |= owned.keys()
-                await self._begin_anew(owned, error, _FILE_AGAIN_S if len(owned) == 1 else 0.0)
-            except ShardTooNew as error:  # it is up to another gateway, if there is one; the others need not wait
-                mine = {error.shard: owned[error.shard]}
-                self._spawn(self._begin_anew(mine, error, _FILE_AGAIN_S))
-                rest = {shard: epoch for shard, epoch in owned.items() if shard != error.shard}
-                if rest:
-                    await self._begin_anew(rest, error, 0.0)
+                await self._begin_anew(owned, error, self._pause_after(error) if len(owned) == 1 else 0.0)
             else:
                 self._alone -= set(started.serving)
                 for shard in started.serving:
                     self._step(m.Fenced(shard, owned[shard]))
-                for shard, fault in started.failed.items():  # it is up to another gateway, if there is one
-                    self._spawn(self._begin_anew({shard: owned[shard]}, fault, _FILE_AGAIN_S))
+                for shard, fault in started.failed.items():
+                    self._spawn(self._begin_anew({shard: owned[shard]}, fault, self._pause_after(fault)))
+
+    def _pause_after(self, fault: GatewayError) -> float:
+        """How long a shard that could not start waits here; longer where another gateway is to claim it meanwhile."""
+        if isinstance(fault, Outranked):
+            self._step(m.FenceRead(fault.shard, fault.fence))
+            return 0.0
+        return _AGAIN_S if isinstance(fault, BusError | ShardLost) else _FILE_AGAIN_S
 
     async def _begin_anew(self, owned: Mapping[int, int], error: GatewayError, pause_s: float) -> None:
         """Shards that are still this gateway's need another epoch: in the one that has failed it may have written
@@ -335,6 +290,20 @@ class Control:
     async def _follow(self, shard: int) -> None:
         if not self.owned(shard):
             await self._homes.follow(shard)
+
+    async def _look_for_successor(self, shard: int, epoch: int, fence: int) -> None:
+        """Reads the claim that belongs to a fence, if there is one."""
+        while self._is_owned(shard, epoch):
+            try:
+                await self._follower.read_to_end()
+            except BusError as error:
+                log.warning("leases cannot be read", reason=str(error))
+                await asyncio.sleep(_AGAIN_S)
+            else:
+                if self._is_owned(shard, epoch):
+                    log.warning("nobody has claimed a shard of which a later epoch has begun", shard=shard, epoch=epoch)
+                    self._step(m.Superseded(shard, epoch, fence))
+                return
 
     async def _verify(self) -> None:
         while not self._is_stopped:

@@ -102,10 +102,11 @@ class Cluster:
             lambda on_read: LeasesFollower(node.bus, node.topics.leases, on_read, loop.time, node.counts),
             node.clock,
             node.on_fatal,
-            LeaseTimings(),
+            LeaseTimings(start_s=cluster.start_s),
             Life(me, timings, cluster.members),
             lambda name: self._links.redial(name),
         )
+        self.shards.on_superseded = control.superseded
         links = cluster.links
         link_tls = None if tls is None else LinkTls(tls.server.context, lambda: tls.client)
         self._links = Links(me, links.host or settings.gateway.host, links.port, beat_s, link_tls, control.about_life)

@@ -8,13 +8,12 @@ from typing import Any
 
 import structlog
 
-from gateway.errors import SpoolError
-from gateway.leases.control import Started
+from gateway.errors import GatewayError, SpoolError
 from gateway.shard.home import Home
 from gateway.shard.node import Node
 from gateway.shard.shard_spool import SpoolThread
 from gateway.shard.standby import Standbys
-from gateway.shard.start_steps import Steps
+from gateway.shard.start_steps import Started, Steps
 
 log = structlog.get_logger(__name__)
 
@@ -33,18 +32,41 @@ class OwnedShards:
         self._node, self._home = node, home
         self._open_file = open_file
         self._followed: dict[int, SpoolThread] = {}
+        self._starting: dict[int, Steps] = {}
+        self._told: dict[int, int] = {}
         self.standbys = standbys_of(self._followed)
+        self.on_superseded: Callable[[int, int, int], None] = lambda _shard, _epoch, _fence: None
+        """Gets a shard, the epoch of its home here, and the higher fence that this home has read."""
         home.on_superseded = self._superseded
         node.hold.begin(asyncio.get_running_loop().time)
 
     async def start_shards(self, owned: Mapping[int, int], is_owned: Callable[[int, int], bool]) -> Started:
-        """See :class:`gateway.leases.control.ShardHomes`."""
+        """See :class:`gateway.leases.shard_homes.ShardHomes`."""
         now = asyncio.get_running_loop().time
         began, steps = now(), Steps(now)
+        self._starting |= dict.fromkeys(owned, steps)
+        try:
+            return await self._start(owned, is_owned, steps, began)
+        finally:
+            for shard in owned:
+                if self._starting.get(shard) is steps:
+                    del self._starting[shard]
+                    self._told.pop(shard, None)
+
+    def starting(self) -> list[int]:
+        """The shards whose start has made progress since this was called before."""
+        found = [shard for shard, steps in self._starting.items() if steps.done != self._told.get(shard)]
+        self._told |= {shard: self._starting[shard].done for shard in found}
+        return found
+
+    async def _start(
+        self, owned: Mapping[int, int], is_owned: Callable[[int, int], bool], steps: Steps, began: float
+    ) -> Started:
+        now = asyncio.get_running_loop().time
         released = await asyncio.gather(*(self.standbys.release(shard) for shard in owned))
         warm = {shard: values for shard, values in zip(owned, released, strict=True) if values is not None}
         files: dict[int, SpoolThread] = {}
-        failed: dict[int, SpoolError] = {}
+        failed: dict[int, GatewayError] = {}
         for shard in owned:
             try:
                 is_followed = shard in self._followed
@@ -53,29 +75,33 @@ class OwnedShards:
                 failed[shard] = error
         steps.lap("open")
         epochs = {shard: owned[shard] for shard in files}
-        started = await self._home.start_shards(files, epochs, is_owned, warm, steps) if files else []
+        started: list[int] = []
+        if files:
+            started, failed_later = await self._home.start_shards(files, epochs, is_owned, warm, steps)
+            failed |= failed_later
         epochs, took_ms = {shard: owned[shard] for shard in started}, round(1000 * (now() - began))
         log.info("shards started", epochs=epochs, warm=sorted(warm), took_ms=took_ms, steps_ms=steps.took_ms)
         return Started(started, failed)
 
     async def hand_over(self, number: int, to: str) -> None:
-        """See :class:`gateway.leases.control.ShardHomes`."""
+        """See :class:`gateway.leases.shard_homes.ShardHomes`."""
         with suppress(SpoolError):  # the next home reads more again
             await self._home.hand_over(number, to)
         log.info("shard given up", shard=number, to=to)
 
     def abandon(self, number: int) -> Coroutine[Any, Any, None]:
-        """See :class:`gateway.leases.control.ShardHomes`."""
+        """See :class:`gateway.leases.shard_homes.ShardHomes`."""
         if number in self._home.shards:
             log.warning("another gateway has taken over a shard", shard=number)
         return self._home.abandon(number)
 
-    def _superseded(self, number: int) -> None:
-        """Nothing that its home promises holds any more; the lease, which ends it, follows."""
-        log.warning("another gateway has begun a later epoch of a shard", shard=number)
+    def _superseded(self, number: int, epoch: int, fence: int) -> None:
+        """Nothing that its home promises holds any more. The lease, which ends it, follows, or the keeper claims it."""
+        log.warning("another gateway has begun a later epoch of a shard", shard=number, epoch=epoch, fence=fence)
+        self.on_superseded(number, epoch, fence)
 
     async def follow(self, number: int) -> None:
-        """See :class:`gateway.leases.control.ShardHomes`."""
+        """See :class:`gateway.leases.shard_homes.ShardHomes`."""
         try:
             if number not in self._followed:
                 self._followed[number] = await self._open_file(number)
@@ -85,26 +111,26 @@ class OwnedShards:
             self.standbys.follow(number)
 
     async def unfollow(self, number: int) -> None:
-        """See :class:`gateway.leases.control.ShardHomes`."""
+        """See :class:`gateway.leases.shard_homes.ShardHomes`."""
         await self.standbys.release(number)
         file = self._followed.pop(number, None)
         if file is not None:
             file.close()
 
     def hold(self) -> None:
-        """See :class:`gateway.leases.control.ShardHomes`."""
+        """See :class:`gateway.leases.shard_homes.ShardHomes`."""
         self._node.hold.hold()
 
     def resume(self) -> None:
-        """See :class:`gateway.leases.control.ShardHomes`."""
+        """See :class:`gateway.leases.shard_homes.ShardHomes`."""
         self._node.hold.resume()
 
     def stepped(self, now: float, longest_s: float) -> None:
-        """See :class:`gateway.leases.control.ShardHomes`."""
+        """See :class:`gateway.leases.shard_homes.ShardHomes`."""
         self._node.hold.stepped(now, longest_s)
 
     def stopped(self) -> None:
-        """See :class:`gateway.leases.control.ShardHomes`."""
+        """See :class:`gateway.leases.shard_homes.ShardHomes`."""
         self._node.hold.stopped()
 
     async def stop(self, timeout_s: float) -> None:

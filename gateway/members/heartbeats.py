@@ -23,7 +23,8 @@ log = structlog.get_logger(__name__)
 class HeartbeatWriter:
     """Owns what this gateway says about itself. Silent until `join`; `boot` is the number of this process, `load`
     measures it, `clock` gives seconds since the epoch; `warm` lists the shards that it could take over quickly, the
-    longest list being MOST_WARM: of more, only so many are told."""
+    longest list being MOST_WARM: of more, only so many are told; so does `starting` those whose start has made progress
+    since it was called before."""
 
     def __init__(
         self,
@@ -36,7 +37,9 @@ class HeartbeatWriter:
         clock: Callable[[], float],
         counts: Counter[str],
         warm: Callable[[], Sequence[int]] = tuple,
+        starting: Callable[[], Sequence[int]] = tuple,
     ) -> None:
+        self._starting = starting
         self._bus = bus
         self._topic = topic
         self._key = name.encode()
@@ -103,6 +106,7 @@ class HeartbeatWriter:
             load=self._load(),
             warm=list(self._warm())[:MOST_WARM],
             links=self._links,
+            starting=list(self._starting())[:MOST_WARM] or UNSET,
         )
         self._seq += 1
         self._on_way += 1

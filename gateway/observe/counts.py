@@ -129,6 +129,10 @@ _PLAIN = {
         "waystation_share_messages_fenced",
         "messages about share groups that an earlier owner of a shard sent after the next one had begun: dropped",
     ),
+    "feed_records_fenced": _Plain(
+        "waystation_feed_records_fenced",
+        "Records about redundant feeds that an earlier owner of a shard wrote after the next one had begun: dropped",
+    ),
     "held_back_full": _Plain(
         "waystation_held_back_full",
         "How often so many direct deliveries waited for routers that the rest was left on Kafka",

@@ -10,18 +10,19 @@ follow each other without a gap, nobody else has written. If there is a gap it r
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, TypeVar
 
 import structlog
 
 from gateway.bus import Bus
-from gateway.errors import BusError, ShardLost, ShardTooNew
+from gateway.errors import BusError, GatewayError, ShardLost, ShardTooNew, SpoolError
 from gateway.record import Record as BusRecord
 from gateway.shard.fenced_partition import FencedPartition
 from gateway.shard.spool import Spool
 from gateway.shard.spool_records import Record, batch_of
 from gateway.shard.spool_tables import Leftovers
+from gateway.shard.start_steps import Steps
 from schemas.envelope import Headers
 from schemas.errors import NewerVersion
 from schemas.fences import epoch_headers
@@ -32,6 +33,8 @@ _TRUSTED_MS = DAY_MS // 2
 
 _AT_ONCE = 1_000
 """Records that are applied in one transaction."""
+
+T = TypeVar("T")
 
 log = structlog.get_logger(__name__)
 
@@ -161,13 +164,15 @@ class ChangelogApplier:
 
 class CaughtUp(NamedTuple):
     """`leftovers`: what nobody has committed, by shard; `read`: how many records were read; `malformed`: those that
-    were left out, each with what is wrong with it. `fenced` has read up to `ends`, by shard."""
+    were left out, each with what is wrong with it. `fenced` has read up to `ends`, by shard. `failed`: shards whose
+    files could not be brought up to the end, and why."""
 
     leftovers: dict[int, Leftovers]
     read: int
     malformed: list[tuple[BusRecord, str]]
     fenced: dict[int, FencedPartition]
     ends: dict[int, int]
+    failed: dict[int, GatewayError]
 
 
 async def catch_up(
@@ -176,10 +181,12 @@ async def catch_up(
     files: Mapping[int, Spool],
     now_ms: int,
     reader_of: Callable[[int], FencedPartition] = FencedPartition,
+    steps: Steps | None = None,
 ) -> CaughtUp:
     """Brings the files of shards up to the changelog's end, before anybody else uses them; `reader_of` a shard says
-    what counts there. Raises BusError, SpoolError, ShardTooNew."""
+    what counts there. Raises BusError."""
     malformed: list[tuple[BusRecord, str]] = []
+    failed: dict[int, GatewayError] = {}
     read = 0
 
     def applier_of(shard: int) -> ChangelogApplier:
@@ -188,19 +195,36 @@ async def catch_up(
 
         return ChangelogApplier(shard, files[shard], left_out, reader_of(shard))
 
+    def each(shards: Iterable[int], work: Callable[[int], T]) -> dict[int, T]:
+        """What comes of it for each shard that has not failed yet."""
+        found: dict[int, T] = {}
+        for shard in shards:
+            if shard not in failed:
+                try:
+                    found[shard] = work(shard)
+                except (SpoolError, ShardTooNew) as error:
+                    failed[shard] = error
+        return found
+
     def take(record: BusRecord) -> None:
         nonlocal read
         read += 1
-        appliers[record.partition()].take(record)
+        if steps is not None:
+            steps.done += 1
+        shard = record.partition()
+        if shard not in failed:
+            try:
+                appliers[shard].take(record)
+            except SpoolError as error:
+                failed[shard] = error
 
     appliers = {shard: applier_of(shard) for shard in files}
-    start = {shard: applier.begin(None, now_ms) for shard, applier in appliers.items()}
+    start = each(files, lambda shard: appliers[shard].begin(None, now_ms))
     ends = await bus.read(topic, start, take)
     ahead = [shard for shard, offset in start.items() if ends[shard] < offset]
     if ahead:  # those have more than there is: the changelog is another one
         appliers |= {shard: applier_of(shard) for shard in ahead}
-        ends |= await bus.read(topic, {shard: appliers[shard].begin(ends[shard], now_ms) for shard in ahead}, take)
-    for applier in appliers.values():
-        applier.flush()
-    leftovers = {shard: file.catch_up_end() for shard, file in files.items()}
-    return CaughtUp(leftovers, read, malformed, {n: applier.fenced for n, applier in appliers.items()}, ends)
+        ends |= await bus.read(topic, each(ahead, lambda shard: appliers[shard].begin(ends[shard], now_ms)), take)
+    each(files, lambda shard: appliers[shard].flush())
+    leftovers = each(files, lambda shard: files[shard].catch_up_end())
+    return CaughtUp(leftovers, read, malformed, {n: applier.fenced for n, applier in appliers.items()}, ends, failed)

@@ -11,7 +11,7 @@ import asyncio
 from gateway.record import Record
 from gateway.shard.delivery import Deliverer
 from gateway.shard.feed_properties import stamps_section
-from gateway.shard.feed_records import DecisionRecord, FeedCopy, read
+from gateway.shard.feed_records import DecisionRecord, FeedCopy, FromHome, read
 from gateway.shard.feed_writer import FeedWriter
 from gateway.shard.merged_feeds import Merged
 from gateway.shard.messages import PendingMessage, Release
@@ -42,26 +42,31 @@ class FeedConsumer:
         self._offering = offering
         self._writer = writer
 
-    def read(self, record: Record) -> FeedCopy | DecisionRecord | None:
+    def read(self, record: Record) -> FeedCopy | FromHome | None:
         """What a record is whose key begins as topics of feeds do; None if it has no mark, so that it is a message like
         others. Raises RecordError."""
         found = read(record)
-        if found is not None and not self._feeds.has(found.name):
-            raise RecordError(f"the feed {found.name!r} is not in feeds.names")
+        about = found.record if isinstance(found, FromHome) else found
+        is_fence = isinstance(about, DecisionRecord) and not about.decisions
+        if about is not None and not is_fence and not self._feeds.has(about.name):
+            raise RecordError(f"the feed {about.name!r} is not in feeds.names")
         return found
 
-    def apply(self, found: FeedCopy | DecisionRecord, position: int) -> Steps[None] | None:
+    def apply(self, found: FeedCopy | FromHome, position: int) -> Steps[None] | None:
         """Applies what stands at `position`; returns the remaining work."""
         feeds, now_ms = self._feeds, asyncio.get_running_loop().time() * 1000
+        one = found.record if isinstance(found, FromHome) else found
         if position < feeds.applied_to:
-            merged = self._apply_again(found, position)
+            merged = self._apply_again(one, position)
         else:
             merged = feeds.nothing_again()
-            if isinstance(found, DecisionRecord):
-                merged += feeds.decide(found, position, now_ms)
-            elif self._is_first(found):
-                self._writer.instructed(found)
-                merged += feeds.take(found, now_ms)
+            if isinstance(found, FromHome) and not feeds.counts(found.epoch):
+                self._node.counts["feed_records_fenced"] += 1
+            elif isinstance(one, DecisionRecord):
+                merged += feeds.decide(one, position, now_ms)
+            elif self._is_first(one):
+                self._writer.instructed(one)
+                merged += feeds.take(one, now_ms)
         if len(merged) == 1:
             return self._go_on(merged[0])
         return self._each(merged) if merged else None

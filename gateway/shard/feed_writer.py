@@ -5,6 +5,9 @@ A decision counts once it is read back, behind all that has come before it. Whil
 decided. A copy that the catch-up reader has read, of a message appended before the route of a new subscription takes
 effect, is written for all subscribers of the shard. The reader may be behind the routers: then what is missing is on
 its way, and nothing is given up, but for as long as the deadline allows.
+
+Where gateways share the shards, the first record is a fence: nothing is decided before it is read back, and behind it
+nothing counts that homes of lower epochs have written.
 """
 
 import asyncio
@@ -12,7 +15,7 @@ from typing import Any, Final
 
 from gateway.errors import BusError
 from gateway.record import Record
-from gateway.shard.feed_records import Decided, FeedCopy, Written, copy_record, decision_record
+from gateway.shard.feed_records import Decided, FeedCopy, Written, copy_record, decision_record, fence_record
 from gateway.shard.node import Node
 from gateway.shard.routes import ShardRoutes
 from gateway.shard.shard import Shard
@@ -23,10 +26,11 @@ _AGAIN_S: Final = 0.025
 
 
 class FeedWriter:
-    """Of one shard."""
+    """Of one shard, which its home has in `epoch`; 0 if it shares shards with none."""
 
-    def __init__(self, node: Node, shard: Shard, routes: ShardRoutes) -> None:
+    def __init__(self, node: Node, shard: Shard, routes: ShardRoutes, epoch: int) -> None:
         self._node = node
+        self._epoch = epoch
         self._shard = shard
         self._feeds = shard.feeds
         self._routes = routes
@@ -38,6 +42,11 @@ class FeedWriter:
         self._instructed_to: dict[int, int] = {}
         self._behind_since: float | None = None
 
+    def begin(self) -> None:
+        """The home has its state, and begins to apply what comes."""
+        if self._epoch and self._node.settings.feeds.names:
+            self._write(fence_record(self._epoch))
+
     def instructed(self, copy: FeedCopy) -> None:
         """A copy has come, by a router or not."""
         if copy.instruction is not None:
@@ -46,7 +55,7 @@ class FeedWriter:
 
     def copy(self, record: Record) -> None:
         """Writes a copy that the shard needs and does not get."""
-        self._write(copy_record(record))
+        self._write(copy_record(record, self._epoch))
 
     def pause_unwanted(self) -> None:
         """Feeds for which the shard has no route any more, nor one that lingers: what comes later follows no gap."""
@@ -103,7 +112,7 @@ class FeedWriter:
         return now - self._behind_since >= self._node.settings.gateway.feeds.deadline_ms / 1000
 
     def _decide(self, name: str, decisions: list[Decided]) -> None:
-        self._write(decision_record(name, decisions))
+        self._write(decision_record(name, decisions, self._epoch))
 
     def _write(self, written: Written) -> None:
         self._unstored += 1

@@ -10,7 +10,7 @@ from typing import Any
 
 import structlog
 
-from gateway.errors import BusError, NotAdmitted, ShardLost, SpoolError
+from gateway.errors import BusError, GatewayError, NotAdmitted, ShardLost, SpoolError
 from gateway.shard.arrivals import Arrival, Kicked
 from gateway.shard.changelog import Changelog
 from gateway.shard.egress_consumer import EgressConsumer
@@ -33,7 +33,7 @@ from gateway.shard.shard_home import Attached, ShardHome
 from gateway.shard.shard_spool import ShardSpool, SpoolThread
 from gateway.shard.share_messages import Sender, ShareMessage, encode
 from gateway.shard.spool import SpoolSize
-from gateway.shard.start_steps import Steps, together
+from gateway.shard.start_steps import Started, Steps, each_by_itself, together
 from mqtt.codes import ReasonCode
 from schemas.identity import shard_of
 from schemas.leases import Claimant
@@ -43,23 +43,26 @@ _HOUSEKEEPING_S = 1.0
 _ENDS_EVERY_S = 10.0
 """How often a gateway learns where `ingress` ends, so that a start reads no more than that again."""
 
+_ROUTES_EVERY_S = 10.0
+"""How often a gateway that shares shards reads the topic `routes` on, at most: several times within `route_lead_s`."""
+
 log = structlog.get_logger(__name__)
 
 
 class Home:
     """Has the homes of all shards, `shards`, by number, each with its spool of `files`. `recovered` counts what was
-    read at the start (:class:`gateway.shard.recovery.Recovery`). `on_superseded` gets the number of a shard when its
-    home has read the fence of another gateway."""
+    read at the start (:class:`gateway.shard.recovery.Recovery`). `on_superseded` gets the number of a shard, the epoch
+    of its home here and that of the fence, when the home has read the fence of another gateway."""
 
     def __init__(self, node: Node, files: dict[int, SpoolThread], earlier: Path | None = None) -> None:
         self._node = node
         self.recovered: dict[str, int] = {}
-        self.on_superseded: Callable[[int], None] = lambda _shard: None
+        self.on_superseded: Callable[[int, int, int], None] = lambda _shard, _epoch, _fence: None
         self.moved_clients: MovedClients | None = None
         self.message_presence = node.message_presence
         self.hold = node.hold
         self._tasks: set[asyncio.Task[None]] = set()
-        self._next_ends = 0.0
+        self._next_ends = self._next_routes = 0.0
         self._earlier = earlier
         self._routes = known_routes(node) if node.settings.gateway.cluster.enabled else None
         self._ingress = IngressReader(node.bus, node.topics.ingress, node.settings.kafka.ingress_partitions)
@@ -84,7 +87,7 @@ class Home:
             partial(self._post, Sender(number, epoch)),
             self._presence,
             self._spawn,
-            lambda shard: self.on_superseded(shard),
+            lambda *superseded: self.on_superseded(*superseded),
         )
         self._consumers[number] = home.egress
         if self.moved_clients is not None:
@@ -98,7 +101,8 @@ class Home:
         start = await recovery.shards() if self.shards else {}
         start |= await recovery.node()
         self.recovered = dict(recovery.read)
-        await self._begin(start, *self.shards.values())
+        for error in (await self._begin(start, *self.shards.values())).values():
+            raise error
         self._presence.heartbeat()  # before any client of this process: those of earlier ones are void from now on
         self._spawn(self._heartbeats())
         self._spawn(self._checkpoints())
@@ -111,22 +115,23 @@ class Home:
         is_owned: Callable[[int, int], bool],
         warm: Mapping[int, SessionValues] | None = None,
         steps: Steps | None = None,
-    ) -> list[int]:
+    ) -> Started:
         """Takes up shards that no other home has any more, while others run; `files` are their spools, `epochs` those
         in which they are this gateway's, `warm` is what a standby has released; `steps` gets how long each step took.
-        Returns the shards that serve: those of which that is still so, by `is_owned`, once their state is read. Files
-        of others are closed. Raises BusError, Outranked, ShardLost."""
+        Of a shard that is no longer owned, by `is_owned`, once its state is read, and of one that fails, the file is
+        closed. Raises BusError, and then none has started."""
         steps = steps or Steps(asyncio.get_running_loop().time)
         homes = {number: self._home(number, file, epochs[number]) for number, file in files.items()}
         started: dict[int, ShardHome] = {}
+        failed: dict[int, GatewayError] = {}
         claimant = Claimant(self._node.settings.gateway.name, self._node.numbers.boot)
         try:
             fenced = {number: epoch for number, epoch in epochs.items() if epoch}
             await write_fences(self._node.bus, self._node.topics, fenced, claimant)
             steps.lap("fences")
-            recovery = Recovery(self._node, homes, warm=warm, routes=self._routes, steps=steps)
+            recovery = Recovery(self._node, homes, None, warm, self._routes, steps, failed.__setitem__)
             start = await recovery.shards(partial(write_ingress_fences, self._node, fenced))
-            started = {n: home for n, home in homes.items() if is_owned(n, epochs[n])}
+            started = {n: home for n, home in homes.items() if n not in failed and is_owned(n, epochs[n])}
             self.shards |= started  # from now on `abandon` finds them
         finally:
             for number, home in homes.items():
@@ -134,14 +139,17 @@ class Home:
                     await self._give_back(home)
         begun = {n: home for n, home in started.items() if self.shards.get(n) is home}
         try:
-            await self._begin({at: offset for at, offset in start.items() if at[1] in begun}, *begun.values())
+            positions = {at: offset for at, offset in start.items() if at[1] in begun}
+            for number, error in (await self._begin(positions, *begun.values())).items():
+                failed[number] = error
+                await self.abandon(number)
         except BaseException:
             for number, home in begun.items():
                 if self.shards.get(number) is home:
                     await self.abandon(number)
             raise
         steps.lap("serve")
-        return [n for n, home in begun.items() if self.shards.get(n) is home]
+        return Started([n for n, home in begun.items() if self.shards.get(n) is home], failed)
 
     async def _give_back(self, home: ShardHome) -> None:
         """What a home that does not begin has taken."""
@@ -154,15 +162,19 @@ class Home:
             await home.promises.end()
         home.spool.close()
 
-    async def _begin(self, start: dict[tuple[str, int], int], *homes: ShardHome) -> None:
-        """Their state is restored: records come, from `start` on."""
+    async def _begin(self, start: dict[tuple[str, int], int], *homes: ShardHome) -> dict[int, GatewayError]:
+        """Their state is restored: records come, from `start` on. Returns those that fail, and why. Raises
+        BusError."""
         for home in homes:
             home.begin()
+            home.feeds.begin()
         await self._node.bus.assign(start)
-        await together(*(home.relinquish_finished() for home in homes))
+        ended = await each_by_itself({home.number: home.relinquish_finished() for home in homes})
+        failed = {number: error for number, error in ended.items() if error is not None}
         if self.moved_clients is not None:
-            await together(*(self.moved_clients.go_on(home) for home in homes))
+            await together(*(self.moved_clients.go_on(home) for home in homes if home.number not in failed))
         self._node.ready.flush()
+        return failed
 
     async def hand_over(self, number: int, to: str = "") -> None:
         """Ends a shard here, so that another home can start it; others go on. Its clients are disconnected (0x9D), but
@@ -338,6 +350,7 @@ class Home:
             self._node.message_presence.forget(now)
             try:
                 await self._look_where_ingress_ends(now)
+                await self._look_at_routes(now)
                 for home in list(self.shards.values()):
                     if await home.keep(now):
                         self.records([])
@@ -352,8 +365,16 @@ class Home:
         ends = await self._ingress.end_offsets()
         for home in self.shards.values():
             home.inbound.nothing_before(ends)
-        if self._routes is not None:  # so that a takeover has little to read
-            await self._routes.read_on()
+
+    async def _look_at_routes(self, now: float) -> None:
+        """So that a takeover has little to read, and what an earlier owner of a shard drops late is added again."""
+        if self._routes is None or now < self._next_routes:
+            return
+        self._next_routes = now + min(_ROUTES_EVERY_S, self._node.settings.router.route_lead_s / 4)
+        await self._routes.read_on()
+        for number, home in self.shards.items():
+            if not home.promises.is_lost:
+                home.routes.mend(self._routes.dropped(number))
 
     async def _pause(self, seconds: float) -> bool:
         """False if the home stops meanwhile."""

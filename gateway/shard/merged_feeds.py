@@ -16,6 +16,11 @@ A restart takes up the state of the last checkpoint, which has applied all recor
 kinds of those again: copies that were held, to hold them again; copies that were released and not finished, to offer
 them again, in the order of their releases; and further instructions. From `applied_to` on it goes on as before. So what
 is held, like what is live, keeps the position from which a restart reads; the deadline and the limits bound both.
+
+Where gateways share the shards, an owner that has lost the shard may still write decisions, or its Kafka client may:
+they follow from what it knew long ago, by its timer. So the first record of each owner is a fence, and what homes of
+lower epochs have written behind it is void. The order on `egress[shard]` says so, and nothing else, so this is a part
+of the fold too; the highest epoch so far belongs to the state.
 """
 
 from collections import Counter
@@ -46,7 +51,7 @@ class FeedsPosition(msgspec.Struct):
     (:mod:`gateway.shard.feed_states`); the records before `applied_to` are applied; `released` is how many releases
     there were; `windows` as in :class:`gateway.shard.shard.ShardPosition`, for copies; `live`: position, and the
     release's number, position, and whether it is late, of what was not finished; `dead`: the slots that are, by
-    feed."""
+    feed; `epoch`: the highest one in which a home has written any of the records that are applied."""
 
     number: int
     applied_to: int
@@ -54,6 +59,7 @@ class FeedsPosition(msgspec.Struct):
     windows: list[tuple[str, int, int, bytes]]
     live: list[tuple[int, int, int, bool]]
     dead: dict[str, tuple[bool, ...]]
+    epoch: int = 0
 
 
 class MergedFeeds:
@@ -75,6 +81,7 @@ class MergedFeeds:
         self._to_write: dict[tuple[str, str], None] = {}
         self._released = 0
         self._is_stored = False
+        self._epoch = 0
         self._again: dict[int, tuple[Release, FeedCopy | None]] = {}  # by position, in the order of releases
         self.copies = CopyWindows()
         self.applied_to = 0
@@ -84,6 +91,16 @@ class MergedFeeds:
         return name in self._names
 
     # -- inputs, in the order of egress[shard] -------------------------------------------------------------------------
+
+    def counts(self, epoch: int) -> bool:
+        """Whether what a home has written in `epoch` counts: not behind a record of a higher epoch. What has none, as
+        of earlier versions, always does."""
+        if not epoch:
+            return True
+        if epoch < self._epoch:
+            return False
+        self._epoch = epoch
+        return True
 
     def take(self, copy: FeedCopy, now_ms: float) -> list[Merged]:
         """A copy that was not applied before; what becomes of it, and of those that it lets go."""
@@ -157,7 +174,7 @@ class MergedFeeds:
         self.applied_to = max(self.applied_to, position)
         for name, feed in self._feeds.items():
             self._to_write |= dict.fromkeys((name, source) for source in feed.take_changed())
-        if not (self._feeds or self._to_write or self._is_stored):
+        if not (self._feeds or self._to_write or self._is_stored or self._epoch):
             return {}, None
         self._is_stored = True
         written = dict[bytes, bytes]()
@@ -170,7 +187,7 @@ class MergedFeeds:
         of_live = [(at, *release) for at, release in sorted(releases.items(), key=lambda item: item[1])]
         dead = {name: feed.dead for name, feed in self._feeds.items()}
         windows = self.copies.save()
-        saved = FeedsPosition(self._places.number, self.applied_to, self._released, windows, of_live, dead)
+        saved = FeedsPosition(self._places.number, self.applied_to, self._released, windows, of_live, dead, self._epoch)
         return written, msgspec.msgpack.encode(saved)
 
     def restore(self, stored: Iterable[tuple[bytes, bytes]], raw: bytes | None, now_ms: float) -> None:
@@ -179,7 +196,7 @@ class MergedFeeds:
         states, uncommitted = self._places.restore(stored, saved.number)
         self._to_write = dict.fromkeys(uncommitted)
         self._is_stored = raw is not None
-        self._released, self.applied_to = saved.released, saved.applied_to
+        self._released, self.applied_to, self._epoch = saved.released, saved.applied_to, saved.epoch
         self.copies.restore(saved.windows)
         self._again = {at: (Release(number, place, is_late), None) for at, number, place, is_late in saved.live}
         by_feed: dict[str, list[SourceState]] = {name: [] for name in saved.dead}

@@ -35,9 +35,9 @@ Action = Callable[[], None]
 
 class Promises:
     """Of one shard. Until `begin` nobody shares shards with this gateway, and nothing is read back. `on_superseded`
-    gets the shard's number when another gateway has taken it."""
+    gets the shard's number, the home's epoch and that of the fence, when another gateway has taken it."""
 
-    def __init__(self, shard: int, reader: SessionsReader, on_superseded: Callable[[int], None]) -> None:
+    def __init__(self, shard: int, reader: SessionsReader, on_superseded: Callable[[int, int, int], None]) -> None:
         self._shard = shard
         self._reader = reader
         self._on_superseded = on_superseded
@@ -178,7 +178,7 @@ class Promises:
             self._run(read_back.fence(record.offset(), fenced.fences.epoch))
             if read_back.is_over:
                 self.lose()
-                self._on_superseded(self._shard)
+                self._on_superseded(self._shard, fenced.epoch, fenced.fences.epoch)
             return
         if verdict == "void" and self._is_serving:
             self._mend(record.key() or b"")

@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import structlog
 
-from gateway.errors import SpoolError
+from gateway.errors import GatewayError, SpoolError
 from gateway.record import Record
 from gateway.shard.changelog import CaughtUp, catch_up
 from gateway.shard.checkpoint import ASSIGNMENTS, BOOT, CATCH_UP, FEEDS, INBOUND, SHARD, CatchUpPosition
@@ -28,10 +28,12 @@ from gateway.shard.session_values import SessionValues
 from gateway.shard.shard_home import ShardHome
 from gateway.shard.shard_spool import Taken
 from gateway.shard.spool import SpoolContents
-from gateway.shard.start_steps import Steps, together
+from gateway.shard.start_steps import Steps, each_by_itself, together
 from schemas.envelope import Meta
 from schemas.errors import RecordError
 from schemas.identity import shard_of
+
+T = TypeVar("T")
 
 log = structlog.get_logger(__name__)
 
@@ -44,6 +46,7 @@ class Recovery:
     depends on sessions and on what is unacknowledged; of compacted topics on how far the broker has compacted them.
     `earlier` is the spool of versions that had one file for all shards. `warm` are session records that a standby has
     read: the topic is read on behind them; so is `routes`. `steps` gets how long each step took.
+    `on_failed` gets each shard that cannot begin, with the reason; the others go on. Without it that is raised.
     """
 
     def __init__(
@@ -54,13 +57,15 @@ class Recovery:
         warm: Mapping[int, SessionValues] | None = None,
         routes: KnownRoutes | None = None,
         steps: Steps | None = None,
+        on_failed: Callable[[int, GatewayError], None] | None = None,
     ) -> None:
+        self._on_failed = on_failed
         self._earlier = earlier
         self._routes = routes or known_routes(node)
         self._steps = steps or Steps(asyncio.get_running_loop().time)
         self._warm = warm or {}
         self._node = node
-        self._homes = homes
+        self._homes = dict(homes)
         self._positions: dict[int, dict[str, bytes]] = {}
         self.read: Counter[str] = Counter()
 
@@ -77,7 +82,7 @@ class Recovery:
         """Restores the shards; returns the positions from which to consume what is always consumed. `fence` returns
         once the shards' fences on `ingress` are stored: nothing is read there before."""
         node, homes = self._node, self._homes
-        sessions = SessionRecovery(node, homes, self.read, self._warm)
+        sessions = SessionRecovery(node, homes, self.read, self._warm, self._steps)
         found, _, routes, ends, _ = await together(
             self._catch_up(sessions),
             sessions.read(),
@@ -87,17 +92,37 @@ class Recovery:
         )
         self.read["routes"] += routes
         self._steps.lap("read")
-        await together(*(self._start_spool(home, sessions, found) for home in homes.values()))
+        self._leave_out(found.failed)
+        self._kept(await self._each(lambda home: self._start_spool(home, sessions, found)))
         await self._take_up_earlier()
         self._steps.lap("begin")
-        contents = await self._contents()
+        contents = self._kept(await self._each(lambda home: home.spool.contents()))
         start: dict[tuple[str, int], int]
-        *_, (start, inbound_ends) = await together(*self._reserve_numbers(), self._rebuild(sessions, contents, ends))
+        reserved, (start, inbound_ends) = await together(
+            self._reserve_numbers(), self._rebuild(sessions, contents, ends)
+        )
+        self._kept(reserved)
         self._steps.lap("rebuild")
-        for number, home in homes.items():
+        for home in homes.values():
             home.unsettled.update(s for s in home.sessions.values() if s.is_unsettled)
-            await self._resume_catch_up(home, self._positions[number].get(CATCH_UP), inbound_ends)
+        self._kept(await self._each(lambda home: self._resume_catch_up(home, inbound_ends)))
         return start
+
+    async def _each(self, work: Callable[[ShardHome], Coroutine[Any, Any, T]]) -> dict[int, T | GatewayError]:
+        """What comes of it for each shard, or why it failed. All do it at the same time."""
+        return await each_by_itself({number: work(home) for number, home in self._homes.items()})
+
+    def _kept(self, found: Mapping[int, T | GatewayError]) -> dict[int, T]:
+        """What has not failed; the other shards are left out."""
+        self._leave_out({number: one for number, one in found.items() if isinstance(one, GatewayError)})
+        return {number: one for number, one in found.items() if not isinstance(one, GatewayError)}
+
+    def _leave_out(self, failed: Mapping[int, GatewayError]) -> None:
+        for number, error in failed.items():
+            if self._on_failed is None:
+                raise error
+            if self._homes.pop(number, None) is not None:
+                self._on_failed(number, error)
 
     async def _rebuild(
         self, sessions: SessionRecovery, contents: Mapping[int, SpoolContents], egress_ends: Mapping[int, int]
@@ -110,8 +135,8 @@ class Recovery:
             at = home.state.restore(raw, known.finished_clients, known.finished_parts) if raw else 0
             start[node.topics.egress, number], home.state.reread_to = at, egress_ends[number]
             self.read["egress"] += max(0, egress_ends[number] - at)
-            home.routes.recover(self._routes.of(number))
-        sessions.apply()
+            home.routes.recover(self._routes.of(number), self._routes.dropped(number))
+        self._leave_out(sessions.apply())
         now_ms = asyncio.get_running_loop().time() * 1000
         for number, home in homes.items():
             known = contents[number]
@@ -126,7 +151,8 @@ class Recovery:
     async def _catch_up(self, sessions: SessionRecovery) -> CaughtUp:
         """Brings the files up to the changelog's end."""
         node, files = self._node, {number: home.spool.file for number, home in self._homes.items()}
-        found = await catch_up(node.bus, node.topics.spool, files, int(node.clock() * 1000), sessions.reader_of)
+        now_ms = int(node.clock() * 1000)
+        found = await catch_up(node.bus, node.topics.spool, files, now_ms, sessions.reader_of, self._steps)
         self.read["changelog"] = found.read
         for record, reason in found.malformed:
             quarantine(node, record, reason)
@@ -149,27 +175,25 @@ class Recovery:
         retire(self._earlier)
         log.info("the spool of an earlier version is taken up", file=str(self._earlier))
 
-    async def _contents(self) -> dict[int, SpoolContents]:
-        found = await together(*(home.spool.contents() for home in self._homes.values()))
-        return dict(zip(self._homes, found, strict=True))
-
-    def _reserve_numbers(self) -> list[Coroutine[Any, Any, None]]:
+    def _reserve_numbers(self) -> Coroutine[Any, Any, dict[int, GatewayError | None]]:
         """Gives this process its number, and each shard numbers of assignments. Nobody may hear of them before what is
         returned has ended: then they are in the spools."""
         node = self._node
         now = node.clock()
         saved = (positions.get(BOOT) for positions in self._positions.values())
         node.numbers.begin(now, max((msgspec.msgpack.decode(raw, type=int) for raw in saved if raw), default=0))
-        commits = []
-        for number, home in self._homes.items():
-            raw, numbers = self._positions[number].get(ASSIGNMENTS), home.state.assignment_numbers
+
+        def reserve(home: ShardHome) -> Coroutine[Any, Any, None]:
+            raw, numbers = self._positions[home.number].get(ASSIGNMENTS), home.state.assignment_numbers
             numbers.begin(msgspec.msgpack.decode(raw, type=int) if raw else 0)
             limit = numbers.next_limit
             mine = {BOOT: node.numbers.boot, ASSIGNMENTS: limit}
             encoded = {name: msgspec.msgpack.encode(value) for name, value in mine.items()}
-            commits.append(self._commit(home, home.spool.take(), encoded, now))
+            commit = self._commit(home, home.spool.take(), encoded, now)
             numbers.reserved(limit)
-        return commits
+            return commit
+
+        return each_by_itself({number: reserve(home) for number, home in self._homes.items()})
 
     async def _commit(self, home: ShardHome, taken: Taken, positions: dict[str, bytes], now: float) -> None:
         """A file that cannot be written does not stop the start: Kafka has it, and a checkpoint writes it once it
@@ -225,10 +249,11 @@ class Recovery:
             if session.will is not None
         }
         states = [home.state for home in self._homes.values()]
-        start = {p: min(position.get(p, 0) for position in known.values()) for p in partitions}
+        start = {p: min((position.get(p, 0) for position in known.values()), default=0) for p in partitions}
 
         def fold(record: Record) -> None:
             self.read["ingress"] += 1
+            self._steps.done += 1
             headers = record.headers() or []
             if record.key() == FENCES_KEY:
                 note_fences(record, self._node.settings.kafka.shards, states)
@@ -267,9 +292,10 @@ class Recovery:
             self._node.publishes.stored(partition, end)
         return ends
 
-    async def _resume_catch_up(self, home: ShardHome, raw: bytes | None, read_to: Mapping[int, int]) -> None:
+    async def _resume_catch_up(self, home: ShardHome, read_to: Mapping[int, int]) -> None:
         """Reads on for subscriptions, and fences, whose routes were not in effect at the last checkpoint. Fences before
         `read_to` are known."""
+        raw = self._positions[home.number].get(CATCH_UP)
         saved = msgspec.msgpack.decode(raw, type=CatchUpPosition) if raw else CatchUpPosition(None, 0)
         catch_up = home.catch_up
         catch_up.restore(saved.done_ms)
@@ -296,7 +322,8 @@ class Recovery:
 
 def known_routes(node: Node) -> KnownRoutes:
     """Routes of which nothing was read yet."""
-    return KnownRoutes(node.bus, node.topics.routes, node.settings.kafka.shards, partial(quarantine, node))
+    settings, lead_ms = node.settings, int(node.settings.router.route_lead_s * 1000)
+    return KnownRoutes(node.bus, node.topics.routes, settings.kafka.shards, lead_ms, partial(quarantine, node))
 
 
 async def _done(work: Callable[[], Awaitable[None]] | None) -> None:

@@ -17,11 +17,13 @@ from gateway.shard.session import Session
 from gateway.shard.session_values import SessionValues
 from gateway.shard.shard_home import ShardHome
 from gateway.shard.share_messages import Join
+from gateway.shard.start_steps import Steps
 from gateway.shard.subscription import SessionSubscription
 from mqtt.topics import split_shared
 from schemas.errors import NewerVersion, RecordError
 from schemas.identity import route_key, shard_of
 from schemas.leases import Claimant
+from schemas.reserved_topics import is_local
 from schemas.session_log import (
     KIND_OF,
     AssignedRecord,
@@ -39,11 +41,17 @@ from schemas.session_log import (
 
 class SessionRecovery:
     """Rebuilds the sessions of `homes`, by number: `read`, then `begin` for each home, then `apply`. `counts` has the
-    number of records read by topic; `warm` what a standby has read."""
+    number of records read by topic; `warm` what a standby has read; `steps` learns of its progress."""
 
     def __init__(
-        self, node: Node, homes: Mapping[int, ShardHome], counts: Counter[str], warm: Mapping[int, SessionValues]
+        self,
+        node: Node,
+        homes: Mapping[int, ShardHome],
+        counts: Counter[str],
+        warm: Mapping[int, SessionValues],
+        steps: Steps,
     ) -> None:
+        self._steps = steps
         self._node = node
         self._homes = homes
         self._counts = counts
@@ -68,6 +76,7 @@ class SessionRecovery:
 
         def fold(record: Record) -> None:
             self._counts["sessions"] += 1
+            self._steps.done += 1
             values[record.partition()].take(record)
 
         start = {number: known.position for number, known in values.items()}
@@ -99,19 +108,24 @@ class SessionRecovery:
             valid = self._values[number].find(key)
             home.writer.rewrite(key, None if valid is None else valid.value())
 
-    def apply(self) -> None:
-        """Makes the sessions that were read. Raises ShardTooNew: without a record of a later release they would not be
-        what the shard's clients rely on."""
-        found = (record for values in self._values.values() for record in values.records())
+    def apply(self) -> dict[int, ShardTooNew]:
+        """Makes the sessions that were read. Returns the shards that cannot begin: without a record of a later release
+        their sessions would not be what clients rely on."""
+        failed: dict[int, ShardTooNew] = {}
+        found = (record for number in self._homes for record in self._values[number].records())
         for record in sorted(found, key=_kind_order):
+            number = record.partition()
+            if number in failed:
+                continue
             try:
                 key = SessionKey.decode(record.key() or b"")
-                self._apply(self._homes[record.partition()], key, decode(key.kind, record.value() or b""))
+                self._apply(self._homes[number], key, decode(key.kind, record.value() or b""))
             except NewerVersion as error:
-                raise ShardTooNew(record.partition(), "sessions", str(error)) from error
+                failed[number] = ShardTooNew(number, "sessions", str(error))
             except RecordError as error:
                 quarantine(self._node, record, str(error))
         self._values.clear()
+        return failed
 
     def _apply(self, home: ShardHome, key: SessionKey, record: object) -> None:
         if isinstance(record, SessionOpened):
@@ -144,7 +158,8 @@ class SessionRecovery:
                     self._recover_member(home, found, subscription)
                     continue
                 home.state.trie.add(subscription.filter, key.client, found.subscriptions[subscription.filter])
-                home.routes.recount(route_key(subscription.filter))
+                if not is_local(subscription.filter):
+                    home.routes.recount(route_key(subscription.filter))
         elif isinstance(record, WindowRecord):
             found.recover(record)
             home.spool.number_above(record.settled.row)

@@ -72,7 +72,7 @@ class ShardHome:
     and `published_wills` (sessions whose will `ingress` has) are what a recovery leaves to `start`.
 
     `post` sends a message about share groups to another shard; `spawn` starts a coroutine whose failure is fatal;
-    `on_superseded` gets the number of the shard when another gateway has taken it.
+    `on_superseded` is that of :class:`gateway.shard.promises.Promises`.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class ShardHome:
         post: Callable[[int, ShareMessage], None],
         presence: PresenceReporter,
         spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
-        on_superseded: Callable[[int], None] = lambda _shard: None,
+        on_superseded: Callable[[int, int, int], None] = lambda _shard, _epoch, _fence: None,
     ) -> None:
         self.number = number
         self.spool = spool
@@ -106,7 +106,7 @@ class ShardHome:
         settings, topics, http = node.settings, node.topics, node.settings.gateway.http
         self.keyed = KeyedMessages(http.idempotency_keys, http.idempotency_s, spool, node.clock, node.counts)
         self.routes = ShardRoutes(node.bus, topics.routes, number, int(settings.router.route_lead_s * 1000))
-        self.feeds = FeedWriter(node, self.state, self.routes)
+        self.feeds = FeedWriter(node, self.state, self.routes, spool.epoch)
         self.inbound = InboundPosition(node.publishes)
         self._publisher = partial(Publisher, node, self.inbound, self.unsettled)
         self.promises = Promises(number, node.sessions_reader, on_superseded)

@@ -1,6 +1,8 @@
 """Route events folded into the routes table (R6, R7): which shard wants which route key, from when until when.
 
-An event takes effect `route_lead` after its append time. For each (route key, shard):
+An `add` takes effect `route_lead` after its append time, a `drop` DROP_LEADS times as long after it. So an `add` that
+is appended within `route_lead` after a `drop` is in effect before the route would end, and undoes the `drop` without a
+gap: an owner of a shard undoes so what an earlier one has dropped too late. For each (route key, shard):
 
 * `add` opens an interval [effective, far future). If one is open, nothing changes, so the earliest start stays. An
   `add` that takes effect within an interval whose end is known removes that end.
@@ -20,7 +22,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.records import Complaint, Format, complaint, event_format, judged, not_a_small_number, parsed
-from schemas.events import RouteEvent
+from schemas.events import DROP_LEADS, RouteEvent
 from schemas.identity import CATCH_ALL
 from schemas.tables import FAR_FUTURE
 
@@ -122,7 +124,7 @@ def routes_history(records: DataFrame, lead_s: float) -> DataFrame:
             "shard",
             "route_key",
             "op",
-            (F.col("appended") + _lead(lead_s)).alias("effective"),
+            _effective(lead_s).alias("effective"),
             "offset",
             "appended",
             F.to_date("appended").alias("date"),
@@ -137,7 +139,7 @@ def in_buckets(buckets: Iterable[int]) -> str:
 
 def _with_steps(current: DataFrame, events: DataFrame, lead_s: float) -> DataFrame:
     """One row per route key: `targets` so far (null for a new key) and `steps`, its events in order of offsets."""
-    step = F.struct("offset", "op", "shard", (F.col("appended") + _lead(lead_s)).alias("effective"))
+    step = F.struct("offset", "op", "shard", _effective(lead_s).alias("effective"))
     change = F.struct("route_key", F.when(F.col("op") != "tick", step).alias("step"))
     # Every event also adds the catch-all row, whose as_of advances with every batch.
     catch_all = F.struct(F.lit(CATCH_ALL).alias("route_key"), F.when(F.lit(False), step).alias("step"))
@@ -194,5 +196,7 @@ def _no_targets() -> Column:
     return F.array().cast(f"array<{TARGET}>")
 
 
-def _lead(lead_s: float) -> Column:
-    return F.expr(f"INTERVAL {lead_s} SECONDS")
+def _effective(lead_s: float) -> Column:
+    """When an event takes effect."""
+    lead, end = (F.expr(f"INTERVAL {leads * lead_s} SECONDS") for leads in (1, DROP_LEADS))
+    return F.col("appended") + F.when(F.col("op") == "drop", end).otherwise(lead)

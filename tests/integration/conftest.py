@@ -85,7 +85,7 @@ def written_ledger(spark: "SparkSession", tmp_path_factory: pytest.TempPathFacto
         "routes",
         (RouteEvent(op="add", route_key="town/alerts", shard=1), -5),
         (RouteEvent(op="add", route_key="#", shard=3), -4),
-        (RouteEvent(op="drop", route_key="#", shard=3), 9.5),
+        (RouteEvent(op="drop", route_key="#", shard=3), 9.5 - LEAD_S / 60),
         (RouteEvent(op="tick"), 600),
     )
     batch = spark.read.schema(KAFKA).parquet(str(of_routes))

@@ -50,17 +50,20 @@ def reference(events: list[Event]) -> Intervals:
     for _, appended, op, key, shard in events:
         if shard is None:
             continue
-        known, effective = intervals[key, shard], appended + LEAD_S
-        is_open = bool(known) and known[-1][1] == FOREVER
-        if op == "add" and not is_open:
-            known.append((effective, FOREVER))
-        elif op == "drop" and is_open:
-            start, _ = known.pop()
-            known += [(start, effective)] if start < effective else []
+        known = intervals[key, shard]
+        start, end = known[-1] if known else (0, 0)
+        if op == "add" and appended + LEAD_S < end:
+            known[-1] = start, FOREVER
+        elif op == "add":
+            known.append((appended + LEAD_S, FOREVER))
+        elif end == FOREVER:
+            known[-1] = start, appended + 2 * LEAD_S
     return {key: known for key, known in intervals.items() if known}
 
 
-def folded(spark: SparkSession, current: DataFrame, batch: list[Event], window_days: int = 7) -> DataFrame:
+def folded(
+    spark: SparkSession, current: DataFrame, batch: list[Event], window_days: int = 7, lead_s: int = LEAD_S
+) -> DataFrame:
     """The table after `batch`, cut off from how it came about."""
     rows = [(offset, at, op, key, shard, None) for offset, at, op, key, shard in batch]
     events = (
@@ -69,7 +72,7 @@ def folded(spark: SparkSession, current: DataFrame, batch: list[Event], window_d
         .withColumn("bucket", routes.bucket_of(F.col("route_key")))
     )
     as_of_us = max(batch)[1] * 1_000_000
-    return routes.fold(current, events, as_of_us, LEAD_S, window_days).localCheckpoint()
+    return routes.fold(current, events, as_of_us, lead_s, window_days).localCheckpoint()
 
 
 def seconds(moment: datetime) -> int:
@@ -136,15 +139,18 @@ def test_fold_equals_reference_in_any_batches_and_after_replays(
 
 
 def test_drop_before_the_start_and_forgetting(spark: SparkSession) -> None:
-    """R7: an interval of no length disappears; an ended one is kept for the message window, and then forgotten."""
+    """R7: an interval of no length disappears, if the lead was shortened; an ended one is kept for the message window,
+    and then forgotten."""
     day = 86_400
     table = folded(spark, spark.createDataFrame([], table_schema(ROUTES)), [
-        (0, 10, "add", "gone", 1), (1, 10, "drop", "gone", 1), (2, 10, "add", "kept", 1), (3, 11, "drop", "kept", 1),
+        (0, 10, "add", "gone", 1), (1, 10, "add", "kept", 1), (2, 11, "drop", "kept", 1),
     ])  # fmt: skip
-    assert intervals_of(table) == {("kept", 1): [(35, 36)]}
-    table = folded(spark, table, [(4, 36 + 7 * day, "add", "b", 2)])
+    assert intervals_of(table) == {("gone", 1): [(35, FOREVER)], ("kept", 1): [(35, 61)]}
+    table = folded(spark, table, [(3, 11, "drop", "gone", 1)], lead_s=5)
+    assert intervals_of(table) == {("kept", 1): [(35, 61)]}
+    table = folded(spark, table, [(4, 61 + 7 * day, "add", "b", 2)])
     assert intervals_of(table).keys() == {("kept", 1), ("b", 2)}
-    table = folded(spark, table, [(5, 37 + 7 * day, "tick", CATCH_ALL, None)])
+    table = folded(spark, table, [(5, 62 + 7 * day, "tick", CATCH_ALL, None)])
     assert intervals_of(table).keys() == {("b", 2)}
     assert {row.route_key for row in table.collect()} == {CATCH_ALL, "b"}
 
@@ -186,6 +192,6 @@ def test_a_batch_is_one_commit_and_repeating_it_is_none(spark: SparkSession, tmp
     write(adds, 0)
     assert commits() == before + 3
     table = read_table(spark, tables, ROUTES)
-    assert intervals_of(table) == {("a/b", 1): [(LEAD_S, 4 + LEAD_S)]}
+    assert intervals_of(table) == {("a/b", 1): [(LEAD_S, 4 + 2 * LEAD_S)]}
     (catch_all,) = table.where("bucket = -1").collect()
     assert catch_all.as_of.replace(tzinfo=UTC) == datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=4)

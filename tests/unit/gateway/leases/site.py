@@ -77,6 +77,7 @@ class ClusterGateway(Gateway):
             LeaseTimings(),
             Life(me, LifeTimings()),
         )
+        shards.on_superseded = self.control.superseded
         for member in table:
             self.control.heard(member.name, member.record, is_old=True)
         members.listeners.append(lambda name, record: self.control.heard(name, record, is_old=False))
@@ -91,6 +92,7 @@ class ClusterGateway(Gateway):
             site.clock,
             node.counts,
             shards.standbys.warm,
+            shards.starting,
         )
         self.control.on_drain = self.heartbeats.drain
         self.heartbeats.join()

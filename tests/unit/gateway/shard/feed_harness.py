@@ -10,7 +10,7 @@ from feeds.merge_settings import MergeSettings
 from feeds.message import Feed, FeedMessage, stream_id
 from gateway.memory_bus import MemoryRecord
 from gateway.record import Record
-from gateway.shard.feed_records import DecisionRecord, read
+from gateway.shard.feed_records import DecisionRecord, FromHome, read
 from gateway.shard.merged_feeds import Merged, MergedFeeds
 from schemas.feed_topics import FEEDS_PREFIX
 from tests.unit.gateway.shard.home_harness import PARTITIONS, HomeHarness
@@ -76,10 +76,13 @@ def fold(feeds: MergedFeeds, records: Iterable[Record]) -> list[Merged]:
     let_go: list[Merged] = []
     for record in records:
         found = read(record) if (record.key() or b"").startswith(FEEDS_PREFIX) else None
-        if isinstance(found, DecisionRecord):
-            let_go += feeds.decide(found, record.offset(), 0.0)
-        elif found is not None:
-            i = found.instruction
+        if isinstance(found, FromHome) and not feeds.counts(found.epoch):
+            continue
+        one = found.record if isinstance(found, FromHome) else found
+        if isinstance(one, DecisionRecord):
+            let_go += feeds.decide(one, record.offset(), 0.0)
+        elif one is not None:
+            i = one.instruction
             if i is None or feeds.copies.accept(i.scope, i.partition, i.offset) == "first":
-                let_go += feeds.take(found, 0.0)
+                let_go += feeds.take(one, 0.0)
     return let_go

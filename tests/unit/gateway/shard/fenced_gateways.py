@@ -33,7 +33,7 @@ class FencedGateway(Gateway):
         """Starts without shards."""
         self.node.numbers.begin(self.node.clock(), 0)
         self.home = Home(self.node, {})
-        self.home.on_superseded = self.lost.append
+        self.home.on_superseded = lambda shard, _epoch, _fence: self.lost.append(shard)
         self.bus.start(self.home.records)
         await self.home.start()
         return self
@@ -41,7 +41,9 @@ class FencedGateway(Gateway):
     async def own(self, number: int, epoch: int) -> ShardHome:
         """Takes up a shard. Raises Outranked, ShardLost."""
         try:
-            await self.home.start_shards({number: self._spool(number)}, {number: epoch}, lambda _s, _e: True)
+            started = await self.home.start_shards({number: self._spool(number)}, {number: epoch}, lambda _s, _e: True)
+            for error in started.failed.values():
+                raise error
         finally:
             if number not in self.home.shards:
                 del self.spools.files[number]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from gateway.memory_bus import MemoryBroker, MemoryRecord
 from schemas.envelope import EVERYONE, INGRESS_HEADERS, ROUTED, Instruction
-from schemas.events import ProgressEvent, RouteEvent, decode, encode
+from schemas.events import DROP_LEADS, ProgressEvent, RouteEvent, decode, encode
 from schemas.identity import INBOX_MARK, candidate_keys, partition_of, shard_of
 from schemas.topics import Topics
 
@@ -15,16 +15,20 @@ FOREVER = 1 << 62
 
 def routes_of(records: list[MemoryRecord], lead_ms: int) -> Iterator[tuple[str, int, int, int]]:
     """(route key, shard, effective from, effective until), ms."""
-    begun: dict[tuple[str, int], int] = {}
+    found: dict[tuple[str, int], list[tuple[int, int]]] = {}
     for record in records:
-        event = decode(RouteEvent, record.value() or b"")
-        place, moment = (event.route_key, event.shard), record.timestamp()[1] + lead_ms
-        if event.op == "add":
-            begun.setdefault(place, moment)
-        elif place in begun:
-            yield *place, begun.pop(place), moment
-    for place, since in begun.items():
-        yield *place, since, FOREVER
+        event, appended = decode(RouteEvent, record.value() or b""), record.timestamp()[1]
+        of_place = found.setdefault((event.route_key, event.shard), [])
+        since, until = of_place[-1] if of_place else (0, 0)
+        if event.op == "add" and appended + lead_ms < until:
+            of_place[-1] = since, FOREVER
+        elif event.op == "add":
+            of_place.append((appended + lead_ms, FOREVER))
+        elif until == FOREVER:
+            of_place[-1] = since, appended + DROP_LEADS * lead_ms
+    for place, intervals in found.items():
+        for interval in intervals:
+            yield *place, *interval
 
 
 class ReferenceRouter:

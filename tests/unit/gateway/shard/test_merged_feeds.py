@@ -11,7 +11,7 @@ from feeds.ingress_copy import ingress_copy
 from feeds.merge_settings import MergeSettings
 from feeds.message import Feed
 from gateway.memory_bus import MemoryRecord
-from gateway.shard.feed_records import Decided, DecisionRecord, FeedCopy, copy_record, decision_record, read
+from gateway.shard.feed_records import Decided, DecisionRecord, FeedCopy, FromHome, copy_record, decision_record, read
 from gateway.shard.feed_states import SourcePlaces, SourceState, checked
 from gateway.shard.merged_feeds import Merged, MergedFeeds
 from gateway.shard.messages import PendingMessage
@@ -211,13 +211,38 @@ def record(key: bytes, value: bytes, headers: list[tuple[str, bytes]]) -> Memory
 MARKED = ingress_copy(FEED, A, message(1), 0, 2)
 
 
-def test_records_round_trip() -> None:
+@pytest.mark.parametrize("epoch", [0, 7])
+def test_records_round_trip(epoch: int) -> None:
     """S3: decisions, and copies that the home writes itself."""
-    found = read(record(*decision_record(FEED, [Decided("give_up", "radar@0", 3, "full"), Decided("pause")])))
-    assert found == DecisionRecord(1, FEED, [Decided("give_up", "radar@0", 3, "full"), Decided("pause")])
-    own = read(record(*copy_record(record(MARKED.key, MARKED.value, MARKED.headers))))
+    found = read(record(*decision_record(FEED, [Decided("give_up", "radar@0", 3, "full"), Decided("pause")], epoch)))
+    decisions = DecisionRecord(1, FEED, [Decided("give_up", "radar@0", 3, "full"), Decided("pause")])
+    assert found == FromHome(epoch, decisions)
+    copied = read(record(*copy_record(record(MARKED.key, MARKED.value, MARKED.headers), epoch)))
+    assert isinstance(copied, FromHome)
+    assert copied.epoch == epoch
+    own = copied.record
     assert isinstance(own, FeedCopy)
     assert (own.instruction, own.instructions, own.place, own.stamps) == (None, [], (0, 7), message(1))
+
+
+def test_a_gateway_that_shares_shards_with_none_writes_no_epoch() -> None:
+    """G14: its records are those of earlier versions."""
+    assert decision_record(FEED, []).headers == [("feeds", b"1")]
+    assert copy_record(record(MARKED.key, MARKED.value, MARKED.headers)).headers[:2] == [
+        ("feeds", b"1"),
+        MARKED.headers[0],
+    ]
+
+
+def test_a_restart_knows_the_epoch() -> None:
+    """G6: it belongs to the position; one that has none is of an earlier version, or shares shards with none."""
+    feeds = MergedFeeds([FEED])
+    assert feeds.counts(3)
+    assert not feeds.counts(2)
+    _, raw = feeds.save(10, [])
+    again = MergedFeeds([FEED])
+    again.restore([], raw, 0.0)
+    assert [again.counts(epoch) for epoch in (2, 3, 0, 4, 3)] == [False, True, True, True, False]
 
 
 INSTR = ("instr", Instruction(0, 1, 0, 1, 5).encode())
@@ -229,6 +254,10 @@ INSTR = ("instr", Instruction(0, 1, 0, 1, 5).encode())
         (b"feeds/flight/radar@0", []),
         (b"feeds/flight/radar@0", [("feeds", b"2")]),
         (b"feeds/flight", [("feeds", b"1")]),
+        (b"feeds/flight", [("feeds", b"1"), ("epoch", b"1")]),
+        (b"feeds/flight/radar@0", [("feeds", b"1"), ("epoch", b"0"), *MARKED.headers, INSTR]),
+        (b"feeds/flight/radar@0", [("feeds", b"1"), ("epoch", b"-1"), *MARKED.headers, INSTR]),
+        (b"feeds/flight/radar@0", [("feeds", b"1"), ("epoch", None), *MARKED.headers, INSTR]),
         (b"feeds/flight/radar@0", MARKED.headers),
         (b"feeds/flight/radar", [*MARKED.headers, INSTR]),
         (b"feeds/flight/", [*MARKED.headers, INSTR]),
@@ -245,6 +274,16 @@ def test_malformed_records(key: bytes, headers: list[tuple[str, bytes]]) -> None
     """S3: a record error each, never another one."""
     with pytest.raises(RecordError):
         read(record(key, b"", headers))
+
+
+@pytest.mark.parametrize(
+    "decision",
+    [Decided("give_up", "radar@0", 1, "because"), Decided("dead", number=2)],
+)
+def test_malformed_decisions(decision: Decided) -> None:
+    """S3: a record error each, never another one."""
+    with pytest.raises(RecordError):
+        read(record(*decision_record(FEED, [decision])))
 
 
 def test_a_message_without_the_mark_is_one_like_others() -> None:

@@ -32,7 +32,7 @@ class One:
         self.mended: list[bytes] = []
         self.done: list[str] = []
         self.reader = SessionsReader(self.bus, TOPIC)
-        self.promises = Promises(1, self.reader, self.lost.append)
+        self.promises = Promises(1, self.reader, lambda shard, _epoch, _fence: self.lost.append(shard))
         self.writer = SessionLogWriter(self.bus, TOPIC, 1, self.fatal.append, self.promises)
         self.log = self.broker.partitions[TOPIC, 1]
 
@@ -234,7 +234,7 @@ def test_a_cancelled_wait_and_an_end_leave_nothing_behind() -> None:
         one.bus.held_follows = set()
         await one.by_others(fence_key(6), encode_fence(Claimant("other", 1)), 6)
         assert one.lost == [], "it reads no more"
-        again = Promises(1, one.reader, one.lost.append)
+        again = Promises(1, one.reader, lambda shard, _epoch, _fence: one.lost.append(shard))
         fenced = FencedPartition(1, 6)
         fenced.restore([5, 6], [])
         writer = SessionLogWriter(one.bus, TOPIC, 1, one.fatal.append, again)

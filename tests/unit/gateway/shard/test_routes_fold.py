@@ -26,14 +26,14 @@ def test_the_fold_after_a_restart_is_the_state_before(tmp_path: object) -> None:
             return [ShardRoutes(bus, "routes", shard, 25_000) for shard in (0, 1)]
 
         async def folded() -> list[ShardRoutes]:
-            again, fresh = both(), KnownRoutes(bus, "routes", 2, refuse)
+            again, fresh = both(), KnownRoutes(bus, "routes", 2, 25_000, refuse)
             read = await asyncio.gather(fresh.read_on(), known.read_on())
             for shard, routes in enumerate(again):
                 assert fresh.of(shard) == known.of(shard), f"read on: {read}"
-                routes.recover(fresh.of(shard))
+                routes.recover(fresh.of(shard), fresh.dropped(shard))
             return again
 
-        known = KnownRoutes(bus, "routes", 2, refuse)
+        known = KnownRoutes(bus, "routes", 2, 25_000, refuse)
         routes, other = both()
         await asyncio.gather(*(routes.use("a") for _ in range(3)), other.use("a"), routes.use("b"))
         assert len(broker.partitions["routes", 0]) == 3
@@ -72,7 +72,7 @@ def test_records_that_are_no_routes_are_passed_over() -> None:
         loop = asyncio.get_running_loop()
         broker = MemoryBroker(lambda: EPOCH + loop.time())
         bus, refused = MemoryBus(broker, loop), list[str]()
-        known = KnownRoutes(bus, "routes", 2, lambda record, reason: refused.append(reason))
+        known = KnownRoutes(bus, "routes", 2, 25_000, lambda record, reason: refused.append(reason))
 
         async def send(*values: bytes | None) -> int:
             for value in values:

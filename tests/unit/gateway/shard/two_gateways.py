@@ -37,7 +37,9 @@ class Gateway:
         return self
 
     async def start_shard(self, number: int) -> None:
-        await self.home.start_shards({number: self._spool(number)}, {number: 0}, lambda shard, epoch: True)
+        started = await self.home.start_shards({number: self._spool(number)}, {number: 0}, lambda shard, epoch: True)
+        for error in started.failed.values():
+            raise error
 
     async def hand_over(self, number: int) -> None:
         await self.home.hand_over(number)
