@@ -17,10 +17,11 @@ VIEWS = ("feed_messages", "feed_gaps", "feed_differences", "feed_health")
 
 
 class FeedTables:
-    """The tables of feeds with a few copies, a second apart."""
+    """The tables of feeds with a few copies, a second apart. They are read after all was written."""
 
     def __init__(self, directory: Path) -> None:
         self._tables, self._place, self._at = str(directory / "tables"), 0, NOON
+        self._reader: LedgerReader | None = None
 
     def bring(self, slot: str, stream: str, numbers: Iterable[int], passed: int | None = None) -> None:
         """A batch of a slot, with what its adapter says that it has passed."""
@@ -42,7 +43,9 @@ class FeedTables:
             self.bring(slot, "later", (1,))
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
-        return LedgerReader(self._tables).query(sql).rows
+        if self._reader is None:
+            self._reader = LedgerReader(self._tables)
+        return self._reader.query(sql).rows
 
     def gaps(self, slot: str, stream: str) -> list[tuple[Any, ...]]:
         return self.rows(
