@@ -2,14 +2,14 @@
 
 :mod:`gateway.shard.merged_feeds` has the theory. A single adapter causes no waiting: without a gap nothing waits. With
 one, the other slot is expected to have the number; if that has been silent for long, while the first one goes on, the
-timer declares it dead, until its next copy.
+timer declares it dead, until its next copy. Time in which both were silent does not count: the source was.
 
 Where a shard has had no route for a feed, it has got nothing of it. That is no gap: such a stream is *asleep*, and goes
 on with the next copy. A stream is *old* from when its source has a newer epoch; after the deadline the timer ends it.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final, Literal, NamedTuple
 
 from feeds.merge import Merger
@@ -61,7 +61,8 @@ class MergedFeed:
         self._source_of: dict[str, str] = {}
         self._asleep: set[str] = set()
         self._old: dict[str, float] = {}  # since when
-        self._seen_ms = [now_ms for _ in FEEDS]
+        # Of each slot, since when only the other one brings copies; None if it has brought the last one.
+        self._behind_ms: list[float | None] = [None for _ in FEEDS]
         self._changed: dict[str, None] = {}
 
     # -- inputs --------------------------------------------------------------------------------------------------------
@@ -69,7 +70,9 @@ class MergedFeed:
     def take(self, copy: FeedCopy, now_ms: float) -> list[tuple[FeedCopy, Verdict]]:
         """A copy that was not applied before; what is let go by it."""
         merger, stamps, slot = self._merger, copy.stamps, copy.slot
-        self._seen_ms[slot] = now_ms
+        self._behind_ms[slot] = None
+        if self._behind_ms[1 - slot] is None:
+            self._behind_ms[1 - slot] = now_ms
         events = merger.apply(Alive(slot), now_ms) if merger.dead[slot] else []
         events += merger.take(slot, (stamps,), now_ms)
         if stamps.stream in self._asleep:
@@ -114,7 +117,7 @@ class MergedFeed:
     def due_ms(self) -> float | None:
         """When the timer has something to decide; None if nothing is missing, and no stream is old."""
         at = self._merger.due_ms()
-        due = [] if at is None else [at, *(self._seen_ms[slot] + self._silent_ms for slot in self._may_die())]
+        due = [] if at is None else [at, *(since + self._silent_ms for _, since in self._may_die())]
         if self._old:
             due.append(min(self._old.values()) + self._settings.deadline_ms)
         return min(due, default=None)
@@ -125,7 +128,7 @@ class MergedFeed:
         forgotten = self._settings.deadline_ms
         found = [Decided("forget", stream) for stream, since in self._old.items() if since + forgotten <= now_ms]
         if may_give_up and self._merger.due_ms() is not None:
-            silent = [slot for slot in self._may_die() if self._seen_ms[slot] + self._silent_ms <= now_ms]
+            silent = [slot for slot, since in self._may_die() if since + self._silent_ms <= now_ms]
             found += [Decided("dead", number=int(slot)) for slot in silent]
         for one in self._merger.proposals(now_ms):
             if isinstance(one, Suspect):
@@ -249,10 +252,12 @@ class MergedFeed:
         events = self._merger.apply(GiveUp(stream, through, Reason.PASSED), now_ms)
         return [one for one in events if not isinstance(one, Lost)]
 
-    def _may_die(self) -> list[Feed]:
-        """Slots whose last copy is older than that of the other, and that are not dead."""
-        seen, dead = self._seen_ms, self._merger.dead
-        return [slot for slot in FEEDS if not dead[slot] and seen[slot] < seen[1 - slot]]
+    def _may_die(self) -> Iterator[tuple[Feed, float]]:
+        """Slots that are not dead while only the other one brings copies, and since when it does."""
+        for slot in FEEDS:
+            since = self._behind_ms[slot]
+            if since is not None and not self._merger.dead[slot]:
+                yield slot, since
 
     def _let_go(self, event: Event) -> list[tuple[FeedCopy, Verdict]]:
         """What becomes of a copy that was held; and counts the rest."""

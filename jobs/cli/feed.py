@@ -156,7 +156,7 @@ def subscribe(
     from feeds.merge_settings import MergeSettings
     from jobs.feeds.feed_log import FeedLog
     from jobs.feeds.merged_feed import MergedFeed
-    from jobs.feeds.subscribing import GatewayThread, Subscribing, summary
+    from jobs.feeds.subscribing import GatewayThread, Subscribing
 
     options = shared(context)
     api = Access(address, user, password_file, tls, cafile, cert, key).feed_api(options)
@@ -165,19 +165,20 @@ def subscribe(
     pair = api.subscribe(feed, name, mode)
     log = FeedLog(*_kafka(options), pair.topic, pair.partitions)
     merged, gateway = MergedFeed(MergeSettings()), GatewayThread(api, feed, name, mode, pair.ttl_s / 3)
-    subscribing = Subscribing(log, merged, _print_line, lambda text: errors().print(text, style="yellow"), mode)
+    warn = lambda text: errors().print(text, style="yellow")  # noqa: E731
+    subscribing = Subscribing(log, merged, _print_line, warn, mode, count)
     try:
         with contextlib.suppress(KeyboardInterrupt):  # the usual way to end it
             subscribing.learn(api.feed(feed))
             gateway.start()
-            while count is None or subscribing.messages < count:
+            while not subscribing.is_done:
                 subscribing.step()
                 while not gateway.found.empty():
                     subscribing.learn(gateway.found.get())
     finally:
         gateway.stop()
         log.close()
-        errors().print(summary(merged), style="dim")
+        errors().print(subscribing.summary(), style="dim")
         with contextlib.suppress(Exception):  # it lapses by itself
             api.unsubscribe(feed, name)
 

@@ -63,4 +63,5 @@ def _named(feed: Feed, message: FeedMessage) -> dict[str, Any]:
 
 
 def _line(kind: str, fields: dict[str, Any]) -> str:
-    return json.dumps({"type": kind, **fields}, ensure_ascii=False)
+    """In ASCII: what a source sends must not control a terminal or change the direction of a line."""
+    return json.dumps({"type": kind, **fields})

@@ -5,7 +5,6 @@ before the broker appended the last message of the source stream that was in ord
 the same time, so what is missing is not much older.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
@@ -39,8 +38,8 @@ class MergedFeed:
         self._searches: dict[Recover, float] = {}  # and when to search
         self._first_ms: int | None = None
         self._last_ms = 0
-        self.counts: Counter[str] = Counter()
-        """Events by their kind, and records that are not valid."""
+        self.malformed = 0
+        """Records that are not valid."""
 
     def take(self, entries: Iterable[Entry], now_ms: float) -> list[Event]:
         """Records in the order in which they were read."""
@@ -57,7 +56,7 @@ class MergedFeed:
                 case PassedRecord() as word:
                     events += self._merger.apply(Passed(feed, word.stream, word.sequence), now_ms)
                 case None:
-                    self.counts["malformed"] += 1
+                    self.malformed += 1
         return self._taken(events, now_ms)
 
     def late(self, now_ms: float) -> list[Event]:
@@ -113,5 +112,4 @@ class MergedFeed:
                 self._searches[event] = now_ms
             elif isinstance(event, Lost):
                 self._forget(event)
-            self.counts[type(event).__name__.lower()] += 1
         return events

@@ -7,6 +7,7 @@ goes on with what was known: both streams are on Kafka, whoever administers them
 import queue
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
@@ -71,7 +72,8 @@ class GatewayThread:
 
 
 class Subscribing:
-    """Reads `log` into `merged` and writes lines; `warn` gets sentences for people."""
+    """Reads `log` into `merged` and writes lines, up to and including `most` messages; `warn` gets sentences for
+    people."""
 
     def __init__(
         self,
@@ -80,12 +82,20 @@ class Subscribing:
         write: Callable[[str], None],
         warn: Callable[[str], None],
         mode: SubscriberMode,
+        most: int | None = None,
     ) -> None:
         self._log, self._merged, self._write, self._warn, self._mode = log, merged, write, warn, mode
+        self._most = most
         self._plan: Plan | None = None
         self._last_line = ""
         self._is_answering = True
-        self.messages = 0
+        self._messages = 0
+        self._counts: Counter[str] = Counter()
+
+    @property
+    def is_done(self) -> bool:
+        """It has written as many messages as it should."""
+        return self._messages == self._most
 
     def learn(self, found: FeedDetail | FeedCommandError) -> None:
         """What the gateway says of the feed, or that it says nothing. Raises FeedCommandError."""
@@ -120,19 +130,21 @@ class Subscribing:
                 copies, is_all = self._log.search(asked.feed, asked.stream, asked.first, asked.last, from_ms)
                 self._show(self._merged.searched(asked, copies, is_all, _now_ms()))
 
+    def summary(self) -> str:
+        """What has come so far, in one sentence."""
+        counts = self._counts | Counter(malformed=self._merged.malformed)
+        names = ("delivered", "late", "duplicate", "recovered", "lost", "different", "malformed")
+        return ", ".join(f"{counts[name]} {name}" for name in names if counts[name] or name == "delivered")
+
     def _show(self, events: Iterable[Event]) -> None:
         for event in events:
+            if self.is_done:
+                break
+            self._counts[type(event).__name__.lower()] += 1
             line = event_line(event)
             if line is not None:
                 self._write(line)
-                self.messages += isinstance(event, (Delivered, Late))
-
-
-def summary(merged: MergedFeed) -> str:
-    """What has come, in one sentence."""
-    counts = merged.counts
-    names = ("delivered", "late", "duplicate", "recovered", "lost", "different", "malformed")
-    return ", ".join(f"{counts[name]} {name}" for name in names if counts[name] or name == "delivered")
+                self._messages += isinstance(event, (Delivered, Late))
 
 
 def _now_ms() -> float:

@@ -238,7 +238,8 @@ WHERE active.slot = 'active' AND backup.slot = 'backup'
 -- has passed. `opened` is when the slot passed the range (the first higher number was appended, or the adapter said so);
 -- for `both`, when the last of the slots did. `state`: `open`; `recent`, if it was opened less than a minute before the
 -- newest record, so that the numbers may still come; `closed`, if they came at last, until `closed`; `before`, if the
--- slot began later; `behind`, if the slot has not got there yet. Of `both` there are no closed ranges.
+-- slot began later; `behind`, if the slot has not got there yet. Of `both` there are no closed ranges. A source may send
+-- any number up to 2^63-1: `numbers` is that at most.
 WITH ends AS (
     SELECT feed,
            stream,
@@ -310,7 +311,7 @@ missing AS (
     SELECT feed, stream, slot, previous + 1 AS first_number, sequence - 1 AS last_number, 'open' AS state,
            passed_at AS opened
     FROM ordered
-    WHERE sequence > previous + 1
+    WHERE sequence - 1 > previous
     UNION ALL
     SELECT feed, stream, slot, base, lowest - 1, 'before', began FROM sides WHERE lowest > base
     UNION ALL
@@ -373,7 +374,8 @@ SELECT found.feed,
        found.slot,
        found.first_number,
        found.last_number,
-       found.last_number - found.first_number + 1 AS numbers,
+       found.last_number - found.first_number
+       + CASE WHEN found.last_number - found.first_number < 9223372036854775807 THEN 1 ELSE 0 END AS numbers,
        CASE WHEN found.state = 'open' AND micros(found.opened) > micros(now.newest) - 60000000 THEN 'recent'
             ELSE found.state END AS state,
        found.opened,
@@ -387,9 +389,9 @@ CROSS JOIN (
 -- name: feed_health
 -- Redundant feeds, one row for each slot. `duplicates` are copies that the slot brought again; `gaps` and `missing` are
 -- the open ranges of `feed_gaps` and the numbers in them, `behind` the numbers that the slot has not got to yet,
--- `lost_in_both` those that neither slot has. `differences`, `p50_lag_ms` and `p99_lag_ms` are of the feed, the last two
--- of `lag_ms` of `feed_messages`. `last_appended` is the last record of the slot's adapter; `silent_since` is the same
--- time if the other slot has had records since, otherwise null.
+-- `lost_in_both` those that neither slot has; each 2^63-1 at most. `differences`, `p50_lag_ms` and `p99_lag_ms` are of
+-- the feed, the last two of `lag_ms` of `feed_messages`. `last_appended` is the last record of the slot's adapter;
+-- `silent_since` is the same time if the other slot has had records since, otherwise null.
 WITH brought AS (
     SELECT feed,
            slot,
@@ -406,10 +408,18 @@ gaps AS (
     SELECT feed,
            slot,
            CAST(sum(CASE WHEN state = 'open' THEN 1 ELSE 0 END) AS BIGINT) AS gaps,
-           CAST(sum(CASE WHEN state = 'open' THEN numbers ELSE 0 END) AS BIGINT) AS missing,
-           CAST(sum(CASE WHEN state = 'behind' THEN numbers ELSE 0 END) AS BIGINT) AS behind
+           sum(CAST(CASE WHEN state = 'open' THEN numbers ELSE 0 END AS DECIMAL(20, 0))) AS missing,
+           sum(CAST(CASE WHEN state = 'behind' THEN numbers ELSE 0 END AS DECIMAL(20, 0))) AS behind
     FROM {feed_gaps} AS ranges
     GROUP BY feed, slot
+),
+counts AS (
+    SELECT feed,
+           slot,
+           gaps,
+           CAST(CASE WHEN missing < 9223372036854775807 THEN missing ELSE 9223372036854775807 END AS BIGINT) AS missing,
+           CAST(CASE WHEN behind < 9223372036854775807 THEN behind ELSE 9223372036854775807 END AS BIGINT) AS behind
+    FROM gaps
 ),
 pairs AS (
     SELECT feed,
@@ -423,9 +433,9 @@ SELECT brought.feed,
        brought.slot,
        brought.copies,
        brought.duplicates,
-       coalesce(gaps.gaps, 0) AS gaps,
-       coalesce(gaps.missing, 0) AS missing,
-       coalesce(gaps.behind, 0) AS behind,
+       coalesce(counts.gaps, 0) AS gaps,
+       coalesce(counts.missing, 0) AS missing,
+       coalesce(counts.behind, 0) AS behind,
        coalesce(lost.missing, 0) AS lost_in_both,
        coalesce(pairs.differences, 0) AS differences,
        pairs.p50_lag_ms,
@@ -434,6 +444,6 @@ SELECT brought.feed,
        CASE WHEN brought.last_appended < newest.last_appended THEN brought.last_appended END AS silent_since
 FROM brought
 JOIN newest ON newest.feed = brought.feed
-LEFT JOIN gaps ON gaps.feed = brought.feed AND gaps.slot = brought.slot
-LEFT JOIN gaps AS lost ON lost.feed = brought.feed AND lost.slot = 'both'
+LEFT JOIN counts ON counts.feed = brought.feed AND counts.slot = brought.slot
+LEFT JOIN counts AS lost ON lost.feed = brought.feed AND lost.slot = 'both'
 LEFT JOIN pairs ON pairs.feed = brought.feed

@@ -404,7 +404,7 @@ GROUP BY ALL
 ORDER BY slot
 
 -- name: feed_missing
-SELECT (epoch_us(opened) - $1) // $2 AS slot, slot AS feed_slot, sum(numbers)::BIGINT AS numbers
+SELECT (epoch_us(opened) - $1) // $2 AS slot, slot AS feed_slot, least(sum(numbers), 9223372036854775807)::BIGINT AS numbers
 FROM feed_gaps
 WHERE state = 'open'
 GROUP BY ALL

@@ -102,7 +102,9 @@ class AdapterProcess:
             self._process.wait(STOP_S)
 
     def log(self) -> str:
-        return (self.directory / "log").read_text()
+        """Empty before the first start."""
+        path = self.directory / "log"
+        return path.read_text() if path.exists() else ""
 
 
 class FeedReader:

@@ -1,5 +1,7 @@
-"""A feed adapter whose network is cut: another one has its slot meanwhile, and nothing is missing (S1, S2)."""
+"""A feed adapter whose network is cut: another one has its slot meanwhile, and nothing is missing (S1, S2); nor does a
+subscriber miss anything, which has the other slot (S3, S6)."""
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from tests.integration.edge.feed_adapter_process import (
     hold_and_wait,
     make_topics,
 )
+from tests.integration.edge.feed_chain import Chain, Pair
 from tests.namespaces import Namespace, required
 
 required()
@@ -61,3 +64,28 @@ def test_an_adapter_that_is_cut_off_is_relieved_until_it_is_back(
             file.grow(1)
             reader.until(lambda: 301 in reader.numbers("active"), "the last message")
     assert set(reader.numbers("active")) == set(range(1, 302))
+
+
+def test_a_subscriber_has_the_other_slot_while_an_adapter_is_cut_off(
+    broker: LocalBroker, unique_prefix: str, tmp_path: Path
+) -> None:
+    """S3, S6: what only that adapter had comes late, when its network is back; everything comes once."""
+    make_topics(broker.bootstrap, unique_prefix)
+    chain = Chain(broker.bootstrap, unique_prefix, tmp_path / "state")
+    port = int(broker.bootstrap.rpartition(":")[2])
+    with Namespace("ship") as ship, CuttableWay(ship, port) as way:
+        pair = Pair(tmp_path / "pair", broker.bootstrap, unique_prefix, 0, ship)
+
+        def steps() -> tuple[str, int]:
+            pair.start()
+            pair.send(200)
+            chain.until_has(pair)
+            chain.until_switched("active", "dead", lambda: setattr(way, "is_cut", True))
+            pair.send(300)
+            chain.until_switched("active", "alive", lambda: setattr(way, "is_cut", False))
+            pair.send(100)
+            return pair.stream, chain.until_has(pair)
+
+        with ended(*pair.adapters.values()):
+            asyncio.run(chain.run(steps))
+    chain.check(pair)

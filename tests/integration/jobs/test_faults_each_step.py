@@ -1,5 +1,5 @@
 """Every query of the ledger killed after each of its steps, and begun again without its checkpoint: the tables are
-those of a ledger that nothing happened to (R3, R4, R7, R12, M9).
+those of a ledger that nothing happened to (R3, R4, R7, R12, M9, S5).
 
 A kill is what it leaves behind: a batch that is planned (`offsets/N`), with all, some or none of its effects, the state
 of the batch or not, and no `commits/N`.
@@ -123,7 +123,7 @@ def test_every_query_has_a_case(harness: LedgerHarness) -> None:
 
 @pytest.mark.parametrize("query", QUERIES)
 def test_killed_after_each_step_nothing_is_lost_or_twice(killed: tuple[Found, Found], query: str) -> None:
-    """R3, R4, R7, R12, M9: for each query and step; records of a later version are in quarantine once."""
+    """R3, R4, R7, R12, M9, S5: for each query and step; records of a later version are in quarantine once."""
     expected, found = killed
     assert found[query] == expected[query]
 

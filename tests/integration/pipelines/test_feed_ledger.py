@@ -1,5 +1,6 @@
 """The ledger of redundant feeds against the truth about two faulty receivers (S5)."""
 
+import os
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,7 +26,9 @@ from jobs.demo.feed_receivers import (
 from jobs.query.ledger_reader import LedgerReader
 from pipelines.feeds.comparison import Pairs, SlotState
 from tests import draw
+from tests.integration.edge.test_feed_samples import records
 from tests.integration.pipelines.feed_ledger import FeedTopic, written
+from tools.install_feed_samples import samples_directory
 
 HOUR_US = 3_600_000_000
 LOSSES = Loss(0.05, 0.4)
@@ -40,6 +43,14 @@ QUAKES = stream_id("quakes/BW.BGLD..EHE", 0)
 IN_GAPS = set(range(763_445, 763_577)) - {763_446, 763_449, 763_452, 763_453}
 IN_OTHER = set(range(763_445, 763_546))
 """The numbers of two recordings of ObsPy; those that both have differ in content."""
+RECORDINGS = {"gaps.mseed": IN_GAPS, "timingquality.mseed": IN_OTHER}
+
+
+def recorded(name: str) -> dict[int, bytes]:
+    """The records of a recording by number; without the recording (`make samples`) its numbers, with a content."""
+    if not (samples_directory(os.environ) / name).exists():
+        return dict.fromkeys(sorted(RECORDINGS[name]), name.encode())
+    return {number: found.payload for number, found in sorted(records(name).items())}
 
 
 class Injected(NamedTuple):
@@ -97,9 +108,12 @@ def ledger(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Led
         again += topics[name].copies(found, later_us=24 * HOUR_US)
     quakes = [
         receive(
-            [SourceMessage(QUAKES, n, 1_199_145_599_915_000 + n, content) for n in sorted(numbers)], Receiver(), feed, 0
+            [SourceMessage(QUAKES, n, 1_199_145_599_915_000 + n, of) for n, of in recorded(name).items()],
+            Receiver(),
+            feed,
+            0,
         )
-        for feed, numbers, content in ((Feed.ACTIVE, IN_GAPS, b"gaps"), (Feed.BACKUP, IN_OTHER, b"other"))
+        for feed, name in zip(Feed, RECORDINGS, strict=True)
     ]
     batches[1] += topics["quakes"].copies(in_order(*quakes))
     recorder = Recorder()
@@ -191,7 +205,8 @@ def test_health_sums_it_up(ledger: Ledger) -> None:
 
 
 def test_the_pair_of_recordings(ledger: Ledger) -> None:
-    """S5: what is known of ObsPy's recordings of one station (integration/edge/test_feed_samples.py)."""
+    """S5: ObsPy's two recordings of one station, if they are there, and otherwise what is known of them
+    (integration/edge/test_feed_samples.py)."""
     gaps = ledger.reader.query(
         "SELECT slot, first_number, last_number, state FROM feed_gaps WHERE feed = 'quakes' ORDER BY ALL"
     ).rows
@@ -199,9 +214,12 @@ def test_the_pair_of_recordings(ledger: Ledger) -> None:
         ("active", 763_446, 763_446, "open"), ("active", 763_449, 763_449, "open"),
         ("active", 763_452, 763_453, "open"), ("backup", 763_546, 763_576, "behind"),
     ]  # fmt: skip
-    different = ledger.reader.query("SELECT sequence FROM feed_differences WHERE feed = 'quakes'").rows
+    different = ledger.reader.query(
+        "SELECT sequence, active_payload, backup_payload FROM feed_differences WHERE feed = 'quakes' ORDER BY 1"
+    ).rows
     assert len(different) == 97
-    assert {n for (n,) in different} == IN_GAPS & IN_OTHER
+    active, backup = map(recorded, RECORDINGS)
+    assert different == [(n, active[n], backup[n]) for n in sorted(IN_GAPS & IN_OTHER)]
     assert ranges(IN_OTHER - IN_GAPS) == [(763_446, 763_446), (763_449, 763_449), (763_452, 763_453)]
 
 

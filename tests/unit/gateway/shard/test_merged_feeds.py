@@ -164,11 +164,32 @@ def test_nobody_is_declared_dead_or_lost_while_copies_are_on_their_way() -> None
     feeds.decide(decided(suspected), 3, 40.0)
     assert not [*feeds.proposals(999.0, may_give_up=True)]
     assert not [*feeds.proposals(9_000.0, may_give_up=False)]
-    [(_, [dead])] = feeds.proposals(1_001.0, may_give_up=True)
+    assert not [*feeds.proposals(1_004.0, may_give_up=True)], "the active goes on since 5"
+    [(_, [dead])] = feeds.proposals(1_005.0, may_give_up=True)
     assert dead == Decided("dead", number=int(B))
-    feeds.decide(decided(dead), 4, 1_001.0)
-    [(_, [lost])] = feeds.proposals(1_026.0, may_give_up=True)
+    feeds.decide(decided(dead), 4, 1_005.0)
+    [(_, [lost])] = feeds.proposals(1_030.0, may_give_up=True)
     assert lost == Decided("give_up", "radar@0", 1, "passed")
+
+
+def test_a_source_that_was_silent_for_long_kills_no_adapter() -> None:
+    """S3: the first copy after the silence shows a gap, and the slower adapter brings what is missing a moment later;
+    one that does not is declared dead, counted from when the other one went on."""
+    feeds = MergedFeeds([FEED], MergeSettings(recovers=False, deadline_ms=60_000), silent_ms=1_000)
+    for at, slot in enumerate((A, B)):
+        feeds.take(copy(at, slot, "radar@0", 0), 0.0)
+    feeds.take(copy(2, A, "radar@0", 2), 90_000.0)
+    [(_, [suspected])] = feeds.proposals(90_025.0, may_give_up=True)
+    feeds.decide(decided(suspected), 3, 90_025.0)
+    assert feeds.due_ms() == 91_000.0
+    assert not [*feeds.proposals(90_999.0, may_give_up=True)]
+    [(_, [dead])] = feeds.proposals(91_000.0, may_give_up=True)
+    assert dead == Decided("dead", number=int(B))
+    found = feeds.take(copy(4, B, "radar@0", 1), 90_400.0)
+    assert [(one.copy.stamps.sequence, one.release and one.release.is_late) for one in found] == [
+        (1, False),
+        (2, False),
+    ]
 
 
 def test_a_state_of_a_commit_that_failed_never_counts() -> None:

@@ -46,3 +46,14 @@ def test_only_so_many_ranges_are_remembered_however_far_numbers_are_apart() -> N
     missing.take(np.array([2**62], np.int64))
     missing.passed("active", 2**62)
     assert missing.lost(["active"]) == 9 + 9 + 2**62 - 91
+
+
+def test_numbers_of_a_lying_source() -> None:
+    """S5: up to 2^63-1, and backwards."""
+    missing = MissingNumbers(10)
+    for numbers in ([2**32 - 1, 2**32, 2**63 - 1], [2**63 - 1, 5], [2**32 + 2]):
+        missing.take(np.array(numbers, np.int64))
+    for slot in SLOTS:
+        missing.passed(slot, 2**63 - 1)
+    assert missing.lost(SLOTS) == 2**63 - 1 - 2**32 - 2
+    assert missing.behind("active") == 0

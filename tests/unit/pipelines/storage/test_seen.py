@@ -1,5 +1,6 @@
 """Copies are told by the keys of what came before, across batches, crashes, and the loss of the file (R3, R4)."""
 
+import sqlite3
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -133,8 +134,53 @@ def test_keys_of_one_time_stand_side_by_side() -> None:
     assert max(early) < min(late)
 
 
-def _at(ms: int) -> pa.Array:
-    return pa.array([ms * 1000] * 3, pa.int64()).cast(pa.timestamp("us", "UTC"))
+OF_FEED = ("feed", "sequence", "part")
+
+
+def copies(*of: tuple[str, int, int]) -> pa.Table:
+    feeds, sequences, parts = zip(*of, strict=True)
+    return pa.table({"feed": feeds, "sequence": sequences, "part": parts, "appended": _at(0, len(of))})
+
+
+def test_keys_with_a_number_are_told_apart_by_it_and_by_the_rest() -> None:
+    """S5: also by the greatest number; what has one number stands side by side."""
+    of = [(feed, number, part) for number in (0, 2**32, 2**63 - 1) for feed in ("a", "b", "a, 1") for part in (0, 1)]
+    found = keys_of(copies(*of), OF_FEED)
+    assert len(set(found)) == len(of)
+    assert found == keys_of(copies(*reversed(of)), OF_FEED)[::-1]
+    numbers = [number for _, number in sorted(zip(found, (number for _, number, _ in of), strict=True))]
+    assert numbers == sorted(numbers)
+
+
+def test_many_rows_of_a_batch_are_each_remembered_once(tmp_path: Path) -> None:
+    """S5: more than are inserted at once, some of them known; and a file whose keys were made otherwise is rebuilt."""
+    file, table = tmp_path / "seen.sqlite", list[pa.Table]()
+
+    def told(columns: Sequence[str], _: int) -> Iterable[pa.RecordBatch]:
+        known = [name for name in columns if name != "message_appended"]
+        return [batch for rows in table for batch in rows.select(known).to_batches()]
+
+    def first(number: int, sequences: Iterable[int]) -> list[int]:
+        seen = SeenKeys(file, OF_FEED, KEPT_S, told)
+        rows = copies(*(("a", sequence, 0) for sequence in sequences))
+        new = rows.filter(seen.first(rows, "q", number))
+        table.append(new)
+        found: list[int] = new["sequence"].to_pylist()
+        return found
+
+    assert first(0, range(250)) == list(range(250))
+    assert first(1, range(200, 1_050)) == list(range(250, 1_050))
+    database = sqlite3.connect(file)
+    assert database.execute("SELECT count(*) FROM seen").fetchone() == (1_050,)
+    with database:
+        database.execute("UPDATE seen SET key = randomblob(20)")
+        database.execute("UPDATE batches SET layout = 2")
+    database.close()
+    assert first(2, range(1_000, 1_060)) == list(range(1_050, 1_060))
+
+
+def _at(ms: int, count: int = 3) -> pa.Array:
+    return pa.array([ms * 1000] * count, pa.int64()).cast(pa.timestamp("us", "UTC"))
 
 
 row = st.tuples(st.sampled_from("ab"), st.sampled_from([None, 0, 1]), st.sampled_from([None, "", "c"]))

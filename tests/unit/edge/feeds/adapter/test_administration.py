@@ -122,8 +122,23 @@ def test_a_backup_that_is_ahead_refuses(policy: str, outcome: str, announced: in
         backup.advance()
     pair.request()
     pair.settle()
-    assert [found[-1].outcome for found in pair.results().values()] == [outcome]
+    (result,) = [found[-1] for found in pair.results().values()]
+    assert (result.outcome, result.reason) == (outcome, "" if outcome == "both" else "the backup has refused: passed")
     assert len(pair.announcements()) == announced
+
+
+@pytest.mark.parametrize(("policy", "outcome"), [("send", "alone"), ("cancel", "cancelled")])
+def test_a_backup_that_is_too_far_behind_refuses_and_says_so(policy: str, outcome: str) -> None:
+    """Beyond the threshold, which is 6 messages (S4)."""
+    pair = calm_pair(OnRefusal(policy))
+    active = pair.sides[0]
+    for _ in range(20):
+        active.advance()
+    pair.request()
+    pair.settle()
+    (result,) = [found[-1] for found in pair.results().values()]
+    assert (result.outcome, result.reason) == (outcome, "the backup has refused: behind")
+    assert len(pair.places()) == (policy == "send")
 
 
 def test_one_alone_sends_alone() -> None:
