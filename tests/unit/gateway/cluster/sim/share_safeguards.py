@@ -4,13 +4,15 @@
 from collections.abc import Callable
 from typing import Any
 
+from gateway.shard.delivery import Deliverer
 from gateway.shard.memberships import Memberships
 from gateway.shard.messages import Delivery
 from gateway.shard.numbers import ReservedNumbers
+from gateway.shard.session import Session
 from gateway.shard.session_assignments import SessionAssignments
 from gateway.shard.share_dispatcher import ShareDispatcher
-from gateway.shard.share_group import Member, ShareGroup
-from gateway.shard.share_messages import Returned, Sender
+from gateway.shard.share_group import Assigned, Member, ShareGroup
+from gateway.shard.share_messages import Assign, Returned, Sender
 from gateway.shard.share_senders import ShareSenders
 from tests.unit.gateway.cluster.sim.runs import GROUPS_FROM
 from tests.unit.gateway.cluster.sim.safeguard import Safeguard
@@ -20,12 +22,35 @@ _offer = ShareHome.offer
 _write_record = ShareDispatcher._write_record
 _returned = ShareDispatcher._returned
 _counts = ShareSenders.counts
+_assign = Memberships.assign
+_send = ShareDispatcher._send
+_received = Deliverer.received
 
 
 def _sends_before_it_is_logged(self: ShareDispatcher, group: ShareGroup, then: Callable[[], None] | None) -> None:
     _write_record(self, group, None)
     if then is not None:
         then()
+
+
+def _reports_before_it_is_logged(self: Deliverer, session: Session, packet_id: int, reason: int) -> None:
+    delivery = session.in_flight.get(packet_id)
+    if delivery is not None and delivery.qos == 2:
+        self.finish(delivery, "delivered")
+    _received(self, session, packet_id, reason)
+
+
+def _assigns_to_any_session(self: Memberships, message: Assign) -> None:
+    session = self._sessions.get(message.client)
+    if session is not None:
+        message.session = session.incarnation
+    _assign(self, message)
+
+
+def _forgets_early(self: ShareDispatcher, taken: list[Assigned]) -> None:
+    for assigned in taken:
+        self._open[assigned.client] = {assigned.number: None}
+    _send(self, taken)
 
 
 def _keeps_no_position(self: ShareHome, partition: int, offset: int, message: Any) -> None:
@@ -108,6 +133,27 @@ SHARE_SAFEGUARDS = (
         "is_over",
         lambda *_: False,
         GROUPS_FROM,
+    ),
+    Safeguard(
+        "a session remembers them until the group has forgotten them",
+        ShareDispatcher,
+        "_send",
+        _forgets_early,
+        GROUPS_FROM + 43,
+    ),
+    Safeguard(
+        "an assignment is for one session of a client",
+        Memberships,
+        "assign",
+        _assigns_to_any_session,
+        GROUPS_FROM + 73,
+    ),
+    Safeguard(
+        "a result is logged before it is sent",
+        Deliverer,
+        "received",
+        _reports_before_it_is_logged,
+        GROUPS_FROM + 46,
     ),
     Safeguard("numbers of assignments are given once", ReservedNumbers, "begin", _nothing, GROUPS_FROM + 4),
     Safeguard(
