@@ -6,7 +6,6 @@ consumer's own thread calls the consumer; the loop sends it commands.
 """
 
 import asyncio
-import logging
 import queue
 import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -24,6 +23,7 @@ from confluent_kafka import (
 
 from gateway.end_offsets import EndOffsets
 from gateway.errors import BusError
+from gateway.kafka_log import LogLimit, client_logger
 from gateway.kafka_producer import make_producer
 from gateway.kafka_stats import STATISTICS_MS, KafkaStats
 from gateway.known_topics import KnownTopics
@@ -115,10 +115,11 @@ class KafkaBus:
         self._loop = loop
         self._on_fatal = on_fatal
         self.stats = KafkaStats()
+        self._log_limit = LogLimit()
         self._common: dict[str, Any] = {
             "bootstrap.servers": settings.bootstrap,
             "error_cb": self._on_error,
-            "logger": logging.getLogger("librdkafka"),
+            "logger": client_logger(),
         } | settings.client
         self._producer = make_producer(self._common, self.stats)
         self._commands: queue.SimpleQueue[Callable[[Consumer], None] | None] = queue.SimpleQueue()
@@ -381,6 +382,7 @@ class KafkaBus:
 
     def _on_error(self, error: KafkaError) -> None:
         self.stats.errors.labels(error.name()).inc()
-        log.warning("Kafka client error", code=error.name(), detail=error.str())
+        if self._log_limit.allows(error.name()):
+            log.warning("Kafka client error", code=error.name(), detail=error.str())
         if error.fatal():
             self._loop.call_soon_threadsafe(self._on_fatal, BusError(f"the Kafka client failed: {error.str()}"))
