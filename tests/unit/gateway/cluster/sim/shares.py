@@ -29,6 +29,7 @@ from gateway.shard.session_values import SessionValues
 from gateway.shard.shard import Shard
 from gateway.shard.share_messages import Assign, Sender, ShareMessage, decode, encode, sender_of
 from gateway.shard.shares import Shares
+from gateway.shard.start_steps import Steps
 from gateway.shard.subscription import SessionSubscription
 from mqtt.codes import ReasonCode
 from mqtt.properties import NO_PROPERTIES
@@ -177,7 +178,7 @@ class ShareHome:
             ended_groups=[],
         )
         homes = {self.home.shard: cast(Any, of_recovery)}
-        recovery = SessionRecovery(self.node, homes, Counter(), {self.home.shard: self._values})
+        recovery = SessionRecovery(self.node, homes, Counter(), {self.home.shard: self._values}, Steps(lambda: 0.0))
 
         async def apply() -> None:
             recovery.apply()
