@@ -27,10 +27,11 @@ from gateway.console.form_tokens import FormTokens, is_same_origin
 from gateway.console.parts import Action, Banner, Page, Section, link
 from gateway.console.text import moment
 from gateway.errors import HomeUnreachable, NotAdmitted
-from gateway.observe.admission import AdminAccess, as_bearer
+from gateway.observe.admission import AdminAccess
 from gateway.observe.readiness import Readiness
 from gateway.observe.site_sessions import SiteSessions
 from gateway.shard.home import Home
+from schemas.operator_access import as_bearer
 
 _HEADERS = {
     "Cache-Control": "no-store",
