@@ -21,7 +21,7 @@ from functools import partial
 import structlog
 from aiohttp import web
 
-from gateway.console import clients, redundant_feeds, render, retained
+from gateway.console import clients, messages, redundant_feeds, render, retained
 from gateway.console.facts import ConsoleFacts, NotFound
 from gateway.console.form_tokens import FormTokens, is_same_origin
 from gateway.console.parts import Action, Banner, Page, Section, link
@@ -89,6 +89,7 @@ class Console:
             clients.QUEUES_PATH: facts.queues,
             retained.PATH: partial(facts.topics, self._shows_values),
             retained.TOPIC_PATH: partial(facts.topic, self._shows_values),
+            messages.PATH: facts.messages,
             redundant_feeds.PATH: facts.feeds,
             "/console/refusals": facts.refusals,
             "/console/applications": facts.applications,
