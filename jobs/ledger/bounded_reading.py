@@ -1,8 +1,8 @@
 """Reads the ledger's tables for requests beside the ledger's own queries, one request at a time, in bounded time.
 
-The tables are opened and queried in a thread of its own, by one thread of DuckDB and in MEMORY_MB: whatever is asked
-can take no more from the ledger than that. Whoever asks meanwhile waits for WAIT_S at most. A reading that takes longer
-than LIMIT_S is answered with an error, and interrupted until it ends; only then the next one begins.
+The tables are opened and queried in a thread of its own, by one thread of DuckDB and in MEMORY_MB, so that no request
+takes much from the ledger, whatever it asks. Whoever asks meanwhile waits for WAIT_S at most. A reading that takes
+longer than LIMIT_S is answered with an error, and interrupted until it ends; only then the next one begins.
 """
 
 import asyncio
@@ -11,6 +11,8 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager
 from threading import Lock
 from typing import TypeVar
+
+import pyarrow as pa
 
 from jobs.errors import QueryError
 from jobs.query.journeys import TABLES_OF_JOURNEYS
@@ -22,6 +24,7 @@ LIMIT_S = 6.0
 AGAIN_S = 0.05
 """How often a reading is interrupted: an interruption between two statements has no effect."""
 MEMORY_MB = 256
+"""Of DuckDB; reading the files takes about 100 MB more."""
 
 R = TypeVar("R")
 Open = Callable[[Dates], AbstractContextManager[LedgerReader]]
@@ -107,6 +110,7 @@ class _Reading:
             with self._lock:
                 self._reader = None
             reader.close()
+            pa.default_memory_pool().release_unused()  # Arrow would keep what it has read the files into
 
     def give_up(self) -> None:
         with self._lock:
