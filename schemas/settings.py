@@ -93,6 +93,8 @@ class LedgerSettings(Section, frozen=True, kw_only=True):
     restart_backoff_s: Seconds
     metrics_host: str
     metrics_port: Port
+    journeys: bool
+    token_file: str
 
 
 class GatewayLimits(Section, frozen=True, kw_only=True):

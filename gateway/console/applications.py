@@ -8,6 +8,7 @@ from gateway.console.text import age, number, seconds_words
 from schemas.settings import Settings
 
 PATH = "/console/applications"
+LEDGER = "Ledger"
 _ANY_HOST = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}
 
 TRIGGER = "waystation_query_trigger_seconds"
@@ -51,8 +52,14 @@ def places(settings: Settings) -> list[Place]:
     ]
     if settings.stack.router_processes > 1:
         found.append(("Router, backup", router.metrics_host, router.backup_metrics_port))
-    found.append(("Ledger", ledger.metrics_host, ledger.metrics_port))
+    found.append((LEDGER, ledger.metrics_host, ledger.metrics_port))
     return [Place(title, _address(host, port)) for title, host, port in found]
+
+
+def ledger_places(settings: Settings) -> list[Place]:
+    """Where the ledger may be: of `gateway.console.applications` nobody knows which of them it is."""
+    found = places(settings)
+    return found if settings.gateway.console.applications else [place for place in found if place.title == LEDGER]
 
 
 def _address(host: str, port: int) -> str:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gateway.console import messages
 from gateway.console.parts import ROWS, UNKNOWN, Action, Cell, Field, Page, Section, Table, link, name
 from gateway.console.text import age, age_cell, bytes_words, number
 
@@ -67,6 +68,7 @@ def client(found: Mapping[str, Any], actions: Sequence[Action], now: float, noti
         ("shard, epoch", Cell(f"{found['shard']}, {found['epoch']}")),
         ("session started", age_cell(found["begun_ms"], now)),
         ("session expires", Cell(f"{age(found['expiry_s'])} after its connection ends")),
+        ("messages", Cell("what it has sent", href=link(messages.PATH, client=found["client"]))),
         ("will", Cell("yes" if found["has_will"] else "no")),
         (
             "queue",
@@ -105,8 +107,9 @@ def _journeys(client_id: str) -> Section:
     sent = f"SELECT id, destination, qos, accepted FROM messages WHERE {where} ORDER BY accepted DESC LIMIT 5"
     return Section(
         "Messages",
-        "This gateway keeps no message that is finished, and has no tables. Where the ledger can be read, these "
-        "commands show what the client has sent, and a message's journey and why it went where it went.",
+        "This gateway keeps no message that is finished, and has no tables: it asks the ledger what the client has "
+        "sent. Where the ledger can be read, these commands show that, and a message's journey and why it went where "
+        "it went.",
         code=(
             f'waystation query "{sent}"',
             "waystation journey MESSAGE-ID",

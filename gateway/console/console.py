@@ -21,16 +21,17 @@ from functools import partial
 import structlog
 from aiohttp import web
 
-from gateway.console import clients, redundant_feeds, render, retained
+from gateway.console import clients, messages, redundant_feeds, render, retained
 from gateway.console.facts import ConsoleFacts, NotFound
 from gateway.console.form_tokens import FormTokens, is_same_origin
 from gateway.console.parts import Action, Banner, Page, Section, link
 from gateway.console.text import moment
 from gateway.errors import HomeUnreachable, NotAdmitted
-from gateway.observe.admission import AdminAccess, as_bearer
+from gateway.observe.admission import AdminAccess
 from gateway.observe.readiness import Readiness
 from gateway.observe.site_sessions import SiteSessions
 from gateway.shard.home import Home
+from schemas.operator_access import as_bearer
 
 _HEADERS = {
     "Cache-Control": "no-store",
@@ -88,6 +89,7 @@ class Console:
             clients.QUEUES_PATH: facts.queues,
             retained.PATH: partial(facts.topics, self._shows_values),
             retained.TOPIC_PATH: partial(facts.topic, self._shows_values),
+            messages.PATH: facts.messages,
             redundant_feeds.PATH: facts.feeds,
             "/console/refusals": facts.refusals,
             "/console/applications": facts.applications,

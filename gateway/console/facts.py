@@ -14,6 +14,7 @@ from gateway.console import (
     applications,
     clients,
     elsewhere,
+    messages,
     overview,
     redundant_feeds,
     refusals,
@@ -21,6 +22,7 @@ from gateway.console import (
     shards,
 )
 from gateway.console.asking import Applications
+from gateway.console.asking_ledger import LedgerQuestions
 from gateway.console.cluster import Cluster
 from gateway.console.history import History
 from gateway.console.parts import ROWS, Action, Page, Section
@@ -75,6 +77,7 @@ class ConsoleFacts:
         self._now = now
         self._cluster = cluster
         self._applications = Applications(applications.places(settings), now)
+        self._ledger = LedgerQuestions(applications.ledger_places(settings), settings.ledger, now)
         self._scanning = asyncio.Lock()
 
     def warning(self) -> str:
@@ -202,6 +205,14 @@ class ConsoleFacts:
         if message is None:
             raise NotFound(Section("Not found", "No message is retained on that topic."))
         return retained.topic(message, self._clock(), shows_values)
+
+    async def messages(self, query: Mapping[str, str]) -> Page:
+        """A message's journey, or the newest messages, as the ledger knows them."""
+        message_id = query.get("id", "").strip()
+        if message_id:
+            return messages.journey(message_id, await self._ledger.journey(message_id))
+        topic, client = query.get("topic", ""), query.get("client", "")
+        return messages.newest(topic, client, await self._ledger.newest(topic, client), self._clock())
 
     async def feeds(self, _query: Mapping[str, str]) -> Page:
         """Each feed's answer counts all subscribers, so others have a turn between two."""

@@ -5,7 +5,7 @@ from importlib.resources import files
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from gateway.console import applications, clients, overview, redundant_feeds, refusals, retained, shards
+from gateway.console import applications, clients, messages, overview, redundant_feeds, refusals, retained, shards
 from gateway.console.parts import Banner, Page
 from gateway.console.sparkline import HEIGHT, WIDTH
 
@@ -15,6 +15,7 @@ PAGES = (
     (clients.PATH, "Clients"),
     (clients.QUEUES_PATH, "Queues"),
     (retained.PATH, "Topics"),
+    (messages.PATH, "Messages"),
     (redundant_feeds.PATH, "Feeds"),
     (refusals.PATH, "Refusals"),
     (applications.PATH, "Routers and ledger"),

@@ -1,9 +1,9 @@
 """Retained messages: a list by the beginning of their topics, and one of them."""
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from gateway.console import messages
 from gateway.console.parts import Cell, Field, Page, Section, Table, link, name
 from gateway.console.text import age_cell, bytes_words, number, payload
 from gateway.shard.messages import Message
@@ -11,9 +11,6 @@ from schemas.settings import GatewaySettings
 
 PATH = "/console/topics"
 TOPIC_PATH = "/console/topic"
-
-_PLAIN_ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,63}")
-"""Message ids that are written into commands to copy."""
 
 PREVIEW_BYTES = 64
 VALUE_BYTES = 4_096
@@ -58,14 +55,14 @@ def page(facts: RetainedFacts, asked: Mapping[str, str], now: float, shows_value
 
 def topic(message: Message, now: float, shows_values: bool) -> Page:
     """One retained message."""
-    known = message.id if _PLAIN_ID.fullmatch(message.id) else "MESSAGE-ID"
     kind, shown = payload(message.payload, VALUE_BYTES)
     facts = [
         (Cell("size"), Cell(bytes_words(len(message.payload)))),
         (Cell("age"), age_cell(message.appended, now)),
         (Cell("QoS"), Cell(str(message.qos))),
         (Cell("from"), name(message.source)),
-        (Cell("message id"), name(message.id)),
+        (Cell("message id"), name(message.id, link(messages.PATH, id=message.id))),
+        (Cell("on this topic"), Cell("the newest messages", href=link(messages.PATH, topic=message.topic))),
     ]
     value = Section(f"Value, {kind}", code=(shown,)) if shows_values else Section("Value", notes=(_HIDDEN,))
     sections = (
@@ -73,8 +70,9 @@ def topic(message: Message, now: float, shows_values: bool) -> Page:
         value,
         Section(
             "Journey",
-            "Where the ledger can be read, these commands show the message's journey and why it went where it went.",
-            code=(f"waystation journey {known}", f"waystation explain {known}"),
+            "The message's id leads to its journey. Where the ledger can be read, these commands show it, and why the "
+            "message went where it went.",
+            code=messages.journey_commands(message.id),
         ),
     )
     return Page(PATH, f"Topic {name(message.topic).text}", sections)

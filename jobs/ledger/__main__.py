@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
 from threading import Event, Thread
@@ -24,6 +25,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
+from jobs.ledger.bounded_reading import BoundedReading
+from jobs.ledger.journey_requests import JourneyRequests
 from jobs.ledger.queries import Start, queries, trigger_s
 from jobs.observe.feeds import FeedMetrics
 from jobs.observe.observer import Observer
@@ -186,7 +189,10 @@ def run(settings: Settings, part: str, stopped: Event) -> None:
     held = hold_checkpoints(settings, PART, "use another data directory", stopped)
     of = settings.ledger
     listen_at = ListenAddress(of.metrics_host, of.metrics_port, "ledger.metrics_host", "ledger.metrics_port")
-    observer = Observer(part or PART, listen_at, settings.log, time.time)
+    reading = BoundedReading(settings.tables)
+    asked = JourneyRequests(reading, of.token_file, lambda: datetime.now(UTC).date()) if of.journeys else None
+    routes = asked.routes() if asked is not None else []
+    observer = Observer(part or PART, listen_at, settings.log, time.time, routes=routes)
     routes_metrics = RoutesMetrics(observer.registry, settings.router.route_lead_s)
     comparison = FeedComparison(FeedMetrics(observer.registry))
     with resources.as_file(resources.files("conf").joinpath("fairscheduler.xml")) as pools:
@@ -228,6 +234,7 @@ def run(settings: Settings, part: str, stopped: Event) -> None:
         list(pool.map(Supervised.stop, supervised))
     spark.stop()
     observer.stop()
+    reading.close()
     held.close()
 
 

@@ -1,7 +1,8 @@
 """Everything that monitors one Spark application, put together."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
+from aiohttp import web
 from prometheus_client import CollectorRegistry, Gauge, ProcessCollector, disable_created_metrics
 from pyspark.sql import SparkSession
 
@@ -18,7 +19,7 @@ from schemas.version import installed_version
 class Observer:
     """Metrics, health and log of the application `name`: served from the start, filled by its reporters. `clock` gives
     seconds since the epoch. Raises JobError if the address is taken; with `awaits_address` it waits for another
-    process that is to release it."""
+    process that is to release it. `routes` are served too."""
 
     def __init__(
         self,
@@ -27,6 +28,7 @@ class Observer:
         settings: LogSettings,
         clock: Callable[[], float],
         awaits_address: bool = False,
+        routes: Sequence[web.RouteDef] = (),
     ) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
@@ -44,7 +46,7 @@ class Observer:
             registry=self.registry,
         )
         info.labels(name, installed_version()).set(1)
-        self._server = ObserverServer(listen_at, self.registry, self.readiness.report, awaits_address)
+        self._server = ObserverServer(listen_at, self.registry, self.readiness.report, awaits_address, routes)
         self.listeners = {f"{name}-metrics": self._server.address}
         """By name, `host:port`, as a ready file announces them."""
 

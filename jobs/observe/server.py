@@ -1,4 +1,5 @@
-"""`/metrics`, `/healthz` and `/readyz` of a Spark application over HTTP (aiohttp), on a thread of its own.
+"""`/metrics`, `/healthz` and `/readyz` of a Spark application over HTTP (aiohttp), on a thread of its own, and what
+else an application has to say.
 
 A connection serves one request, and the time and the number of connections are limited, so that nobody can block others
 by holding connections.
@@ -6,7 +7,7 @@ by holding connections.
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from threading import Event, Thread
 from typing import NamedTuple, cast
@@ -47,18 +48,24 @@ class ListenAddress(NamedTuple):
 
 
 class ObserverServer:
-    """Serves `registry`, and the readiness in `report` (`{"ready": bool, "parts": …}`), until stopped.
+    """Serves `registry`, the readiness in `report` (`{"ready": bool, "parts": …}`), and `routes`, until stopped.
 
     Listens from the start. Raises JobError if the port is taken or the address is not of this machine. With
     `awaits_address` it listens as soon as it can instead: a process that replaces another starts alongside it.
     """
 
     def __init__(
-        self, listen_at: ListenAddress, registry: CollectorRegistry, report: Report, awaits_address: bool = False
+        self,
+        listen_at: ListenAddress,
+        registry: CollectorRegistry,
+        report: Report,
+        awaits_address: bool = False,
+        routes: Sequence[web.RouteDef] = (),
     ) -> None:
         self._listen_at = listen_at
         self._registry = registry
         self._report = report
+        self._routes = routes
         self._stopped = Event()
         listener: socket.socket | None = None
         try:
@@ -95,6 +102,7 @@ class ObserverServer:
                 web.get("/healthz", _alive),
                 web.get("/livez", _alive),
                 web.get("/readyz", self._readyz),
+                *self._routes,
             ]
         )
         runner = web.AppRunner(app, handle_signals=False, shutdown_timeout=LOOK_S)

@@ -14,6 +14,16 @@ SELECT message_id, {COLUMNS} FROM message_journey
 WHERE message_id IN (SELECT unnest($ids)) ORDER BY list_position($ids, message_id), {ORDER}
 """
 NEWEST = "SELECT id FROM messages WHERE {condition} GROUP BY id ORDER BY max(accepted) DESC, id DESC LIMIT ?"
+NEWEST_MESSAGES = """
+SELECT id, epoch_us(accepted), source, destination, qos FROM messages
+WHERE {condition} ORDER BY accepted DESC, id DESC LIMIT ?
+"""
+"""Without grouping by id, which would take memory for all that match: an id that was used twice comes twice."""
+FIRST_STEPS = f"""
+SELECT epoch_us("at"), step, who, detail FROM message_journey WHERE message_id = ? ORDER BY {ORDER} LIMIT ?
+"""
+TABLES_OF_JOURNEYS = ("messages", "instructions", "outcomes", "completions", "message_presence_history")
+"""The tables that are read for all this."""
 OF_CLIENTS = "destination NOT LIKE '$%'"
 """Excludes the platform's own messages."""
 
@@ -21,6 +31,27 @@ OF_CLIENTS = "destination NOT LIKE '$%'"
 def journey(reader: LedgerReader, message_id: str) -> Rows:
     """The steps of a message, as values; none if the ledger does not have it. Raises QueryError."""
     return reader.query(JOURNEY, [message_id])
+
+
+def first_steps(reader: LedgerReader, message_id: str, most: int) -> list[tuple[int, str, str, str]]:
+    """The first steps of a message: time in µs since the epoch, step, who, detail. Raises QueryError."""
+    found = reader.query(FIRST_STEPS, [message_id, most]).rows
+    return [(at, step, who or "", detail or "") for at, step, who, detail in found]
+
+
+def newest_messages(
+    reader: LedgerReader, most: int, topic: str = "", client: str = ""
+) -> list[tuple[str, int, str, str, int]]:
+    """The last accepted messages on a topic, from a client, of both, or else of all clients, newest first: id, time in
+    µs since the epoch, source, destination, QoS. Raises QueryError."""
+    wanted = {"destination = ?": topic, "source = ?": client}
+    given = {condition: value for condition, value in wanted.items() if value}
+    condition = " AND ".join(given) or OF_CLIENTS
+    found = reader.query(NEWEST_MESSAGES.format(condition=condition), [*given.values(), 2 * most]).rows
+    first: dict[str, tuple[str, int, str, str, int]] = {}
+    for row in found:
+        first.setdefault(row[0], row)
+    return list(first.values())[:most]
 
 
 def printed_journey(reader: LedgerReader, message_id: str) -> Result:

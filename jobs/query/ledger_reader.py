@@ -5,7 +5,7 @@ exist, nor do views over them.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date
 from importlib import resources
@@ -89,7 +89,8 @@ class Dates(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """DuckDB's memory limit in megabytes; the rest goes to files in the directory `spill`."""
+    """DuckDB's memory limit in megabytes; the rest goes to files in the directory `spill`. If that is "", a query that
+    needs more fails."""
 
     megabytes: int
     spill: str
@@ -100,6 +101,7 @@ class LedgerReader:
 
     With `dates`, tables with a column `date` have only rows of these dates, and only their files are read; tables that
     have not been written yet exist and are empty. If `memory` was given, close the reader to delete spilled files.
+    `names`: the tables that are opened, if not all; `threads`: how many DuckDB uses, if not one a processor.
     """
 
     def __init__(
@@ -108,6 +110,8 @@ class LedgerReader:
         views: Mapping[str, str] | None = None,
         dates: Dates | None = None,
         memory: Memory | None = None,
+        names: Collection[str] = TABLES.keys(),
+        threads: int | None = None,
     ) -> None:
         self._place = tables
         self._database = duckdb.connect()
@@ -116,7 +120,9 @@ class LedgerReader:
         if memory is not None:
             self._database.execute(f"SET memory_limit = '{memory.megabytes}MB'")
             self._database.execute("SET temp_directory = ?", [memory.spill])
-        self.tables = [name for name in TABLES if DeltaTable.is_deltatable(f"{tables}/{name}")]
+        if threads is not None:
+            self._database.execute(f"SET threads = {threads}")
+        self.tables = [name for name in TABLES if name in names and DeltaTable.is_deltatable(f"{tables}/{name}")]
         """Names of the existing tables."""
         for name in self.tables:
             rows = _dataset(f"{tables}/{name}", TABLES[name], dates)
@@ -124,7 +130,7 @@ class LedgerReader:
             # that it filters by itself.
             self._database.register(name, rows.scanner() if name == ROUTES.name else rows)
         if dates is not None:
-            for name in TABLES.keys() - set(self.tables):
+            for name in set(names) - set(self.tables):
                 self._database.register(name, arrow_schema(TABLES[name]).empty_table())
         views = installed_views() if views is None else views
         self.views = [name for name, sql in views.items() if self._create_view(name, sql)]
@@ -133,6 +139,10 @@ class LedgerReader:
     def close(self) -> None:
         """Close the reader; it cannot be used any more."""
         self._database.close()
+
+    def interrupt(self) -> None:
+        """Makes the query that runs in another thread fail; one that has not begun yet is not affected."""
+        self._database.interrupt()
 
     def query(self, sql: str, parameters: Sequence[Any] = ()) -> Rows:
         """The result of one statement; `parameters` are the values of `?`. Raises QueryError, naming the existing

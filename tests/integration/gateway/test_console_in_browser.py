@@ -2,15 +2,19 @@
 JavaScript too."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import msgspec
 import pytest
+from aiohttp import web
 
 from mqtt.packets import Publish, Subscribe, Subscription
+from schemas.journey_api import Journey, JourneyStep, MessageFound, MessagesFound
 from tests.integration.jobs.browser import Tab, tab
 from tests.unit.gateway.host.test_host_connection import Wire, connect
 from tests.unit.gateway.observe.observed import Observed, observed, observed_in_cluster, run_real
@@ -151,6 +155,54 @@ def test_takeovers_appear_as_they_happen_in_light_and_dark(tmp_path: Path) -> No
         assert one.run("document.images.length") == 0
         assert one.run("document.title") != "owned"
         assert one.complaints == []
+
+    run_real(scenario())
+
+
+@pytest.mark.timeout(180)
+def test_a_message_is_followed_from_its_topic_to_its_end(tmp_path: Path) -> None:
+    """By search, then by a click; steps that the ledger writes later appear without one. Nothing hostile runs."""
+    began = 1_767_323_045_678_901
+    steps = [JourneyStep(at_us=began, step="accepted", who=HOSTILE, detail=f"to {HOSTILE}, QoS 1, 5 bytes")]
+    one = MessageFound(id="id-1", accepted_us=began, source=HOSTILE, destination=HOSTILE, qos=1)
+
+    async def messages(request: web.Request) -> web.Response:
+        found = [one] if request.query.get("topic") == HOSTILE else []
+        return web.Response(body=msgspec.json.encode(MessagesFound(messages=tuple(found))))
+
+    async def journey(request: web.Request) -> web.Response:
+        return web.Response(body=msgspec.json.encode(Journey(id=request.query["id"], steps=tuple(steps))))
+
+    def look(one: Tab, url: str) -> None:
+        one.open(f"{url}/console/messages")
+        assert "the ledger has none" in one.run(TEXT)
+        one.run(f"document.querySelector('input[name=topic]').value = {json.dumps(HOSTILE)}")
+        one.run("document.querySelector('form').requestSubmit()")
+        wait_for(lambda: "id-1" in one.run(TEXT), "it is found", PATIENCE_S)
+        one.run("document.querySelector('td a').click()")
+        wait_for(lambda: "waystation explain id-1" in one.run(TEXT), "its journey is shown", PATIENCE_S)
+        assert "completed" not in one.run(TEXT)
+        steps.append(JourneyStep(at_us=began + 2_500, step="completed", who="completion", detail="1 finished"))
+        wait_for(lambda: "completed" in one.run(TEXT), "the next step is shown", PATIENCE_S)
+        assert "2.5 ms" in one.run(TEXT)
+        assert one.run("document.title") != "owned"
+        assert one.run("document.images.length") == 0
+        assert one.complaints == []
+
+    async def scenario() -> None:
+        app = web.Application()
+        app.add_routes([web.get("/journeys", messages), web.get("/journey", journey)])
+        runner = web.AppRunner(app, shutdown_timeout=0.1)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        async with observed(tmp_path / "home", ledger={"metrics_port": runner.addresses[0][1]}) as here:
+
+            def run() -> None:
+                with tab(tmp_path / "profile", ONLY_HERE) as one:
+                    look(one, here.url)
+
+            await asyncio.to_thread(run)
+        await runner.cleanup()
 
     run_real(scenario())
 

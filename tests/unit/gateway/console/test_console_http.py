@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from html import unescape
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 from urllib.parse import quote
 
@@ -191,7 +192,7 @@ async def _is_retained(here: Observed) -> bool:
 def test_values_are_shown_only_to_those_who_may_read_them(tmp_path: Path) -> None:
     """With the token; or where every client may read every topic anyway."""
 
-    async def values(**gateway: object) -> tuple[bool, bool]:
+    async def values(**gateway: Any) -> tuple[bool, bool]:
         async with observed(tmp_path / str(len(gateway)), **gateway) as here:
             Wire(here.hosts).send(connect("c"), Publish("a", b"the-value", 1, packet_id=1, retain=True))
             await until(lambda: _is_retained(here))

@@ -34,15 +34,20 @@ HOST = "127.0.0.1"
 
 
 class ObservedHarness(HomeHarness):
-    """A harness whose gateway has settings of its own."""
+    """A harness whose gateway has settings of its own; `ledger` is what it knows of the ledger."""
 
-    def __init__(self, directory: Path, gateway: dict[str, Any]) -> None:
+    def __init__(self, directory: Path, gateway: dict[str, Any], ledger: dict[str, Any] | None = None) -> None:
         super().__init__(directory)
         self._gateway = gateway
+        self._ledger = ledger or {}
 
     def settings(self) -> Settings:
         settings = super().settings()
-        return msgspec.structs.replace(settings, gateway=msgspec.structs.replace(settings.gateway, **self._gateway))
+        return msgspec.structs.replace(
+            settings,
+            gateway=msgspec.structs.replace(settings.gateway, **self._gateway),
+            ledger=msgspec.structs.replace(settings.ledger, **self._ledger),
+        )
 
 
 class Observed:
@@ -111,10 +116,10 @@ class Observed:
 
 
 @asynccontextmanager
-async def observed(directory: Path, **gateway: Any) -> AsyncIterator[Observed]:
+async def observed(directory: Path, *, ledger: dict[str, Any] | None = None, **gateway: Any) -> AsyncIterator[Observed]:
     """A gateway that serves clients and observers, each time with fresh figures; `gateway` are settings of
-    `[gateway]`."""
-    async with _observed(directory, False, gateway) as this:
+    `[gateway]`, `ledger` of `[ledger]`."""
+    async with _observed(directory, False, gateway, ledger) as this:
         yield this
 
 
@@ -127,9 +132,11 @@ async def observed_in_cluster(directory: Path, **gateway: Any) -> AsyncIterator[
 
 
 @asynccontextmanager
-async def _observed(directory: Path, in_cluster: bool, gateway: dict[str, Any]) -> AsyncIterator[Observed]:
+async def _observed(
+    directory: Path, in_cluster: bool, gateway: dict[str, Any], ledger: dict[str, Any] | None = None
+) -> AsyncIterator[Observed]:
     with patch.object(session_stats, "FRESH_S", 0.0), patch.object(readiness, "FRESH_S", 0.0):
-        async with _running(ObservedHarness(directory, gateway), in_cluster) as this:
+        async with _running(ObservedHarness(directory, gateway, ledger), in_cluster) as this:
             yield this
 
 
