@@ -272,7 +272,7 @@ def test_slow_consumers_and_largest_queues(tmp_path: Path) -> None:
             slow = connect("slow")
             slow.properties["receive_maximum"] = 1  # type: ignore[index]
             Wire(here.hosts).send(slow, Subscribe(1, [Subscription("a", 1)]))
-            await turn()
+            await until(lambda: _subscribed(here, 2))
             away.lose()
             sender = Wire(here.hosts).send(connect("sender"))
             await turn()
@@ -284,6 +284,10 @@ def test_slow_consumers_and_largest_queues(tmp_path: Path) -> None:
             assert re.findall(r"<bdi>(\w+)</bdi></a>", second) == ["away", "slow"]
 
     run_real(scenario())
+
+
+async def _subscribed(here: Observed, count: int) -> bool:
+    return sum(len(s.subscriptions) for shard in here.harness.home.states for s in shard.sessions.values()) == count
 
 
 async def _queued(here: Observed, count: int) -> bool:
