@@ -51,12 +51,13 @@ class GroupMembers:
         """What the shard of a member says."""
         if isinstance(message, Join):
             self._unconfirmed.get(message.shard, {}).pop((message.group, message.client, message.session), None)
-            self._spawn(self._in_turn(message.group, self._join(message)))
+            self._spawn(self._in_turn(message.group, partial(self._join, message)))
         elif isinstance(message, Leave):
-            self._spawn(self._in_turn(message.group, self._leave(message)))
+            self._spawn(self._in_turn(message.group, partial(self._leave, message)))
         else:
             for name, client, session in self._unconfirmed.pop(message.shard, ()):
-                self._spawn(self._in_turn(name, self._leave(Leave(name, client, session, message.shard, None))))
+                over = Leave(name, client, session, message.shard, None)
+                self._spawn(self._in_turn(name, partial(self._leave, over)))
 
     def started(self, shard: int) -> None:
         """The home of a shard has started, or this one's: its members are away until it has named them."""
@@ -66,10 +67,10 @@ class GroupMembers:
                 unconfirmed[group.name, member.client, member.session] = None
                 self._dispatcher.away(group, member)
 
-    async def _in_turn(self, group: str, work: Coroutine[Any, Any, None]) -> None:
+    async def _in_turn(self, group: str, work: Callable[[], Awaitable[None]]) -> None:
         """One after the other for a group: who leaves must not overtake itself joining."""
         async with self._lock.of(group):
-            await work
+            await work()
 
     async def _join(self, message: Join) -> None:
         if not self._groups.has_members(message.group):

@@ -1,27 +1,40 @@
-"""Joining and leaving share groups, whose shard may be elsewhere: whoever asks waits for the answer (R6)."""
+"""Joining and leaving share groups, whose shard may be elsewhere: whoever asks waits for the answer (R6).
+
+The answer to an earlier home of this shard may still be on its way. So a request's number has the home's epoch, too.
+"""
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from gateway.shard.memberships import Memberships
 from gateway.shard.session import Session
 from gateway.shard.share_messages import Join, Joined, Leave, Left, ToGroup
 from schemas.session_log import SubscriptionRecord
 
+_COUNT_BITS: Final = 32
+_EPOCHS: Final = 1 << 31
+"""With the bits of the count, a request's number is a positive one of 64 bits."""
+
 
 class GroupRequests:
     """`members` are the sessions of one shard as members; `post` sends a message to the shard of a group; `shard_of`
-    gives that, by name."""
+    gives that, by name; `epoch` is that of this home of the members' shard, 0 if it shares shards with none."""
 
     def __init__(
-        self, members: Memberships, shard_of: Callable[[str], int], post: Callable[[int, ToGroup], None]
+        self,
+        members: Memberships,
+        shard_of: Callable[[str], int],
+        post: Callable[[int, ToGroup], None],
+        epoch: Callable[[], int],
     ) -> None:
         self._members = members
         self._shard_of = shard_of
         self._post = post
+        self._epoch = epoch
         self._has_stopped = False
         self._open: dict[int, tuple[Join | Leave, asyncio.Future[Joined | Left]]] = {}
-        self._last_request = 0
+        self._asked = 0
 
     async def join(self, session: Session, record: SubscriptionRecord) -> SubscriptionRecord:
         """Makes a session a member of the group `record.filter`, or gives it new options. Returns, once it is one, the
@@ -69,8 +82,7 @@ class GroupRequests:
 
     async def _ask(self, message: Join | Leave) -> Joined | Left:
         """Sends a message, again if the home of the group's shard starts anew, until there is an answer."""
-        self._last_request += 1
-        request = message.request = self._last_request
+        request = message.request = self._next_request()
         answer: asyncio.Future[Joined | Left] = asyncio.get_running_loop().create_future()
         if self._has_stopped:
             answer.cancel()
@@ -80,3 +92,7 @@ class GroupRequests:
             return await answer
         finally:
             del self._open[request]
+
+    def _next_request(self) -> int:
+        self._asked += 1
+        return (self._epoch() % _EPOCHS << _COUNT_BITS) + self._asked

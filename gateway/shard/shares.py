@@ -77,7 +77,7 @@ class Shares:
         self.members = Memberships(
             self._shard.number, self._shard.sessions, self.shard_of, self._post, node.ready, deliverer.pump
         )
-        self.requests = GroupRequests(self.members, self.shard_of, self._post)
+        self.requests = GroupRequests(self.members, self.shard_of, self._post, lambda: spool.epoch)
 
     def shard_of(self, name: str) -> int:
         """The shard in which a group is, or would be."""

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gateway.shard.delivery import Deliverer
+from gateway.shard.group_requests import GroupRequests
 from gateway.shard.memberships import Memberships
 from gateway.shard.messages import Delivery
 from gateway.shard.numbers import ReservedNumbers
@@ -79,6 +80,11 @@ def _counts_what_was_written_before(self: ShareSenders, sender: Sender | None, *
     return _counts(self, sender)
 
 
+def _asks_as_an_earlier_home(self: GroupRequests) -> int:
+    self._asked += 1
+    return self._asked
+
+
 def _nothing(*_: Any) -> None:
     """Is done."""
 
@@ -104,6 +110,13 @@ SHARE_SAFEGUARDS = (
         "_returned",
         _takes_back_earlier_sendings,
         GROUPS_FROM + 314,
+    ),
+    Safeguard(
+        "an answer to an earlier home of the member is void",
+        GroupRequests,
+        "_next_request",
+        _asks_as_an_earlier_home,
+        GROUPS_FROM + 4_109_083,
     ),
     Safeguard(
         "what is open with a lost home is sent again to the next one",

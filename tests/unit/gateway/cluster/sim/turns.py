@@ -8,6 +8,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from gateway.errors import ShardLost
+from tests.unit.gateway.cluster.sim.world import Violation
 
 
 class Turns:
@@ -31,7 +32,7 @@ class Turns:
             self._failed.append(error)
 
     def settle(self) -> None:
-        """Lets everybody go on as far as possible; raises what one of them has raised."""
+        """Lets everybody go on as far as possible. Raises Violation if one of them fails."""
         if not self._tasks or self.loop.is_running():
             return
         ready: Any = self.loop._ready  # type: ignore[attr-defined]
@@ -39,7 +40,8 @@ class Turns:
             self.loop.call_soon(self.loop.stop)
             self.loop.run_forever()
         if self._failed:
-            raise self._failed.pop()
+            failed = self._failed.pop()
+            raise failed if isinstance(failed, Violation) else Violation(f"a gateway failed: {failed!r}") from failed
 
     def close(self) -> None:
         """The run is over, whoever still waits."""
