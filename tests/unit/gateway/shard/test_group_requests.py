@@ -5,10 +5,11 @@ from typing import Any
 
 from gateway.shard.group_requests import GroupRequests
 from gateway.shard.share_messages import Join, Joined, Leave, Left, ToGroup
+from schemas.envelope import Incarnation
 from schemas.session_log import SubscriptionRecord
 
 GROUP = "$share/g/a"
-SESSION = (0, 1)
+SESSION = Incarnation(0, 1)
 
 
 class Members:
@@ -35,7 +36,7 @@ def requests(epoch: int, sent: list[ToGroup]) -> GroupRequests:
 
 
 def record(name: str) -> SubscriptionRecord:
-    return SubscriptionRecord(name, 2, False, False, 2, None, 0, {}, None)
+    return SubscriptionRecord(name, 2, False, False, 2, None, 0, {})
 
 
 def test_an_answer_to_an_earlier_home_is_for_nobody() -> None:
