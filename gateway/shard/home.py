@@ -315,10 +315,11 @@ class Home:
         """All packets of one read are handed over: deliver what they made possible, to whichever shard's sessions."""
         self._node.ready.flush()
 
-    def _post(self, sender: Sender, shard: int, message: ShareMessage) -> None:
-        """To a shard that is here directly, else by Kafka. What gets lost with a home is asked for by the next one."""
+    def _post(self, sender: Sender, shard: int, epoch: int, message: ShareMessage) -> None:
+        """Directly to a shard that is here in `epoch` or a later one, else by Kafka. What is lost with a home, the next
+        one asks for."""
         home, ready = self.shards.get(shard), self._node.ready
-        if home is None:
+        if home is None or home.spool.epoch < epoch:
             value, headers = encode(message, sender)
             self._on_way[sender.shard] += 1
             done = partial(self._posted, sender.shard)

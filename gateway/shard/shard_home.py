@@ -71,7 +71,7 @@ class ShardHome:
     """`orphans` (names in the spool whose sessions are over), `ended_groups` (records of share groups without members)
     and `published_wills` (sessions whose will `ingress` has) are what a recovery leaves to `start`.
 
-    `post` sends a message about share groups to another shard; `spawn` starts a coroutine whose failure is fatal;
+    `post` is that of :class:`gateway.shard.shares.Shares`; `spawn` starts a coroutine whose failure is fatal;
     `on_superseded` is that of :class:`gateway.shard.promises.Promises`.
     """
 
@@ -82,7 +82,7 @@ class ShardHome:
         spool: ShardSpool,
         ingress: IngressReader,
         instructed_to: Callable[[int], int],
-        post: Callable[[int, ShareMessage], None],
+        post: Callable[[int, int, ShareMessage], None],
         presence: PresenceReporter,
         spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
         on_superseded: Callable[[int, int, int], None] = lambda _shard, _epoch, _fence: None,

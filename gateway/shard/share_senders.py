@@ -9,7 +9,9 @@ A receiver that starts knows the epochs of the fences on `ingress`, which an own
 
 Homes of one process speak directly. What a home had written to the log just before the receiver started in its process
 comes behind what it says directly. It is void then: the receiver has said that it has started, and was told again all
-that it has to know. Otherwise an assignment that was given back could come once more, from before.
+that it has to know. Otherwise an assignment that was given back could come once more, from before. The other way round,
+a home that has heard of a higher epoch of a shard speaks to that one by the log, though a home of an earlier epoch may
+still be in its process: this one has lost the shard, and does not know it yet.
 """
 
 from gateway.shard.share_messages import Sender
@@ -27,6 +29,10 @@ class ShareSenders:
     def has_epoch(self, shard: int, epoch: int) -> None:
         """The shard has had an owner in this epoch."""
         self._epochs[shard] = max(self._epochs[shard], epoch)
+
+    def highest(self, shard: int) -> int:
+        """The highest epoch of the shard; 0 if none is known."""
+        return self._epochs[shard]
 
     def counts(self, sender: Sender | None, *, is_direct: bool = False) -> bool:
         """Whether what `sender` says now counts, directly or by the log; None does not say who it is, as in earlier

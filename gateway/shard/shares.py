@@ -26,7 +26,8 @@ class Shares:
     """`groups` are those of the shard, `dispatcher` has what they assign; `members` are the shard's sessions as
     members, `requests` what these ask of groups. `senders` says whose messages count.
 
-    `post` sends a message to another shard, or this one; `spawn` starts a coroutine whose failure is fatal.
+    `post` sends a message to another shard, or this one, to a home in an epoch or a later one; `spawn` starts a
+    coroutine whose failure is fatal.
     """
 
     dispatcher: ShareDispatcher
@@ -38,12 +39,12 @@ class Shares:
         node: Node,
         shard: Shard,
         routes: RouteStart,
-        post: Callable[[int, ShareMessage], None],
+        post: Callable[[int, int, ShareMessage], None],
         spawn: Callable[[Coroutine[Any, Any, None]], object],
     ) -> None:
         self._node = node
         self._shard = shard
-        self._post = post
+        self._post_to = post
         self._spawn = spawn
         self._routes = routes
         self._has_ended = False
@@ -114,6 +115,9 @@ class Shares:
             self._group_members.receive(message)
         else:
             self.dispatcher.receive(message)
+
+    def _post(self, shard: int, message: ShareMessage) -> None:
+        self._post_to(shard, self.senders.highest(shard), message)
 
     def _announce(self, shard: int) -> None:
         """Tells the home of a shard all that it has to know of this one."""

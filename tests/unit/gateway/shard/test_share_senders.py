@@ -20,6 +20,7 @@ def test_only_the_highest_epoch_of_a_shard_counts(said: list[tuple[int, int]]) -
     for shard, epoch in said:
         assert senders.counts(Sender(shard, epoch)) == (epoch >= highest[shard])
         highest[shard] = max(highest[shard], epoch)
+    assert [senders.highest(shard) for shard in range(SHARDS)] == highest
 
 
 def test_a_receiver_that_starts_knows_fences() -> None:

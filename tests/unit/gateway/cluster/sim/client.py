@@ -22,17 +22,13 @@ class Link:
     def to_home(self, kind: str, pid: int, message: Message | None) -> None:
         home, name = self.home, self.client.name
         self._there = max(self._there, self._world.now + 0.0003 + 0.001 * self._world.random.random())
-        self._world.after(
-            self._there - self._world.now,
-            lambda: home.process.enter(lambda: self.is_open and home.receive(name, kind, pid, message)),
+        self._world.at(
+            self._there, lambda: home.process.arrive(lambda: self.is_open and home.receive(name, kind, pid, message))
         )
 
     def to_client(self, kind: str, pid: int, message: Message | None) -> None:
         self._back = max(self._back, self._world.now + 0.0003 + 0.001 * self._world.random.random())
-        self._world.after(
-            self._back - self._world.now,
-            lambda: self.client.receive(self, kind, pid, message) if self.is_open else None,
-        )
+        self._world.at(self._back, lambda: self.client.receive(self, kind, pid, message) if self.is_open else None)
 
     def close_from_home(self) -> None:
         """The client learns of it a little later."""
@@ -42,7 +38,7 @@ class Link:
     def close_from_client(self) -> None:
         self.is_open = False
         home, name = self.home, self.client.name
-        self._world.after(0.001, lambda: home.process.enter(lambda: home.detach(name, self)))
+        self._world.after(0.001, lambda: home.process.arrive(lambda: home.detach(name, self)))
 
 
 class Client:
@@ -91,7 +87,7 @@ class Client:
             home = self.world.random.choice(homes)
             self.link = link = Link(self, home)
             self.is_connected, self._heard_at = False, self.world.now
-            self.world.soon(0.0005, 0.002, lambda: home.process.enter(lambda: self._arrive(home, link)))
+            self.world.soon(0.0005, 0.002, lambda: home.process.arrive(lambda: self._arrive(home, link)))
 
     def _arrive(self, home: Home, link: Link) -> None:
         if home.is_serving and link.is_open:

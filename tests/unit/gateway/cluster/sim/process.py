@@ -59,6 +59,7 @@ class Process:
         self.trap: Callable[[], None] | None = None
         self._held: list[Callable[[], None]] = []
         self._deferred: list[Callable[[], None]] = []
+        self._worked_off_at = 0.0
         self._unsent: dict[
             TopicPartition, deque[tuple[bytes, Any, int, bool, Callable[[int | None], None] | None]]
         ] = {}
@@ -116,6 +117,13 @@ class Process:
         act()
         self.site.settle()
 
+    def arrive(self, act: Callable[[], None]) -> None:
+        """A packet comes, behind those that came while the process was stopped."""
+        if not self.is_stopped and self.world.now < self._worked_off_at:
+            self.world.at(self._worked_off_at, lambda: self.enter(act))
+        else:
+            self.enter(act)
+
     def stop(self) -> None:
         self.is_stopped, self.stopped_at = True, self.world.now
 
@@ -128,6 +136,7 @@ class Process:
         for act in deferred:  # in order, while records are sent and read in between
             delay += 0.0002 * self.world.random.random()
             self.world.after(delay, lambda act=act: self.enter(act))
+        self._worked_off_at = self.world.now + delay
         self._go_on()
 
     def cut(self) -> None:

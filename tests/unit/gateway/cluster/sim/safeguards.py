@@ -142,7 +142,7 @@ SAFEGUARDS = (
         LeaseTable,
         "outdated",
         lambda self, shard: [key for key in self._claims[shard] if key.epoch <= self._leases[shard].epoch],
-        7,
+        4,
     ),
     Safeguard("a tombstone says that there is a higher epoch", LeaseTable, "_is_superseded", lambda *_: False, 312),
     Safeguard("readers ignore lower epochs behind a fence", PartitionFences, "_is_void", lambda *_: False, 10),
@@ -156,7 +156,7 @@ SAFEGUARDS = (
         lambda self, p, offset, shard, epoch, qos, is_will: epoch < self.epoch_at(p, offset, shard),
         69,
     ),
-    Safeguard("fences are part of a position", SenderFences, "seen", lambda *_: {}, 53),
+    Safeguard("fences are part of a position", SenderFences, "seen", lambda *_: {}, 135),
     Safeguard(
         "a fence concerns what stands behind it",
         SenderFences,
@@ -193,7 +193,7 @@ SAFEGUARDS = (
     Safeguard("a member whose machine refuses a connection is dead at once", Life, "_redialled", lambda *_: None, 10),
     Safeguard("who reads nothing accuses nobody", Life, "_notice_stall", _takes_its_own_silence_for_that_of_others, 2),
     Safeguard("a process that stood still verifies its leases", LeaseKeeper, "_notice_stall", lambda *_: [], 17),
-    Safeguard("a home ends when another owns its shard", Process, "_end", lambda *_: None, 0),
+    Safeguard("a home ends when another owns its shard", Process, "_end", lambda *_: None, 26),
     Safeguard(
         "a shard whose owner is suspect is claimed", lease_keeper, "may_be_claimed", _claims_only_what_nobody_owns, 1
     ),

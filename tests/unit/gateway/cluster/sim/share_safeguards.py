@@ -109,7 +109,14 @@ SHARE_SAFEGUARDS = (
         ShareDispatcher,
         "_returned",
         _takes_back_earlier_sendings,
-        GROUPS_FROM + 314,
+        GROUPS_FROM + 788,
+    ),
+    Safeguard(
+        "a home speaks to the latest owner, not to an earlier one in its process",
+        ShareSenders,
+        "highest",
+        lambda *_: 0,
+        GROUPS_FROM + 3_132_889,
     ),
     Safeguard(
         "an answer to an earlier home of the member is void",
@@ -174,7 +181,7 @@ SHARE_SAFEGUARDS = (
         Delivery,
         "may_return",
         property(lambda _: True),
-        GROUPS_FROM + 8,
+        GROUPS_FROM + 37,
     ),
     Safeguard(
         "an assignment never returns on suspicion",

@@ -230,14 +230,14 @@ class ShareHome:
 
     # -- what shards say to one another --------------------------------------------------------------------------------
 
-    def _post(self, shard: int, message: ShareMessage) -> None:
+    def _post(self, shard: int, epoch: int, message: ShareMessage) -> None:
         """To a shard of this process directly, else by the log (:meth:`gateway.shard.home.Home._post`)."""
         now = self.site.world.now
         if isinstance(message, Assign) and message.qos == 2:
             self.site.groups.assigned(int(message.message.payload), message.client, message.session, now)
         sender = Sender(self.home.shard, self.home.epoch)
         other = self._process.homes.get(shard)
-        if other is None or not other.shares.has_begun:
+        if other is None or not other.shares.has_begun or other.epoch < epoch:
             self._process.produce(("egress", shard), b"", encode(message, sender), self.home.epoch)
         elif other.shares.shares.senders.counts(sender, is_direct=True):
             self._process.ready.post(other.shares.shares.receive, message)

@@ -287,7 +287,7 @@ class Site:
                 self.clients[client].leave(self._away_until)
 
     def compact(self) -> None:
-        self.world.compact(LEASES, LEASES_LAG_S)
+        self.world.compact(LEASES, LEASES_LAG_S, is_early=True)
         self._compacted_to = len(self.world.log[LEASES])
         for shard in range(self.shards):
             self.world.compact(("sessions", shard), LAG_S)

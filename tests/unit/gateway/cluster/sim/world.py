@@ -44,9 +44,13 @@ class World:
         self._number = 0
         self.cursors: dict[TopicPartition, list[Cursor]] = defaultdict(list)
 
-    def after(self, delay: float, act: Callable[[], None]) -> None:
+    def at(self, time: float, act: Callable[[], None]) -> None:
+        """What is to happen at the same time happens in the order in which this was called."""
         self._number += 1
-        heapq.heappush(self._events, (self.now + delay, self._number, act))
+        heapq.heappush(self._events, (time, self._number, act))
+
+    def after(self, delay: float, act: Callable[[], None]) -> None:
+        self.at(self.now + delay, act)
 
     def soon(self, low: float, high: float, act: Callable[[], None]) -> None:
         self.after(low + (high - low) * self.random.random(), act)
@@ -73,15 +77,24 @@ class World:
             cursor.wake()
         return entry.offset
 
-    def compact(self, tp: TopicPartition, lag_s: float) -> None:
-        """Keeps of each key the last record; also removes tombstones whose time is over."""
-        log = self.log[tp]
-        last = {entry.key: entry.offset for entry in log if entry is not None}
+    def compact(self, tp: TopicPartition, lag_s: float, *, is_early: bool = False) -> None:
+        """Keeps of each key the last record; also removes tombstones whose time is over. As the broker does, it looks
+        only at what is before the first record that is younger than `lag_s`; if `is_early`, a younger record too takes
+        the place of an older one, which is more than a broker may do."""
+        log, last = self.log[tp], dict[bytes, Entry]()
+        is_young = False
         for entry in log:
-            if entry is None or self.now - entry.at < lag_s:
+            if entry is None:
                 continue
-            is_last = last[entry.key] == entry.offset
-            if not is_last or (entry.value is None and self.now - entry.at > KEPT_S):
+            is_young |= self.now - entry.at < lag_s
+            if is_young and not is_early:
+                break
+            before = last.get(entry.key)
+            if before is not None and self.now - before.at >= lag_s:
+                log[before.offset] = None
+            last[entry.key] = entry
+        for entry in last.values():
+            if entry.value is None and self.now - entry.at > max(lag_s, KEPT_S):
                 log[entry.offset] = None
 
 
