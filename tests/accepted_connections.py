@@ -1,7 +1,11 @@
-"""Python 3.11's asyncio closes a connection that it accepted for a server that has been closed since.
+"""Connections that servers of asyncio have accepted are closed in tests, where asyncio forgets them.
 
-It forgets such a connection instead (3.12 closes it): the garbage collector finds it later, and warns in the middle of
-some other test. Applications end with their servers, so that only tests, many in one process, meet it.
+The garbage collector finds such a connection later, and warns in the middle of some other test. Applications end with
+their servers, so that only tests, many in one process, meet it:
+
+* Python 3.11 forgets a connection that it accepted for a server that has been closed since; 3.12 closes it.
+* A task that is cancelled before it has begun leaves its connection open: `asyncio.run` cancels the handler of a
+  connection that was accepted in the last moment.
 """
 
 import socket
@@ -11,10 +15,23 @@ from asyncio.selector_events import BaseSelectorEventLoop
 from typing import Any
 
 
-def close_those_of_closed_servers() -> None:
+def close_what_is_forgotten() -> None:
     """For all event loops of this process."""
-    if sys.version_info >= (3, 12):
-        return
+    if sys.version_info < (3, 12):
+        _close_those_of_closed_servers()
+    close = BaseSelectorEventLoop.close
+
+    def close_with_accepted(loop: Any) -> None:
+        for transport in list(loop._transports.values()):
+            if transport._server is not None and transport._sock is not None:
+                transport._sock.close()
+                transport._sock = None
+        close(loop)
+
+    BaseSelectorEventLoop.close = close_with_accepted  # type: ignore[method-assign]
+
+
+def _close_those_of_closed_servers() -> None:
     make = BaseSelectorEventLoop._accept_connection2  # type: ignore[attr-defined]
 
     async def make_or_close(

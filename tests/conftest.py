@@ -19,7 +19,7 @@ from jobs.stack.topics import admin_client, create_topics
 from schemas.settings import process_settings
 from schemas.topics import DAY_MS, Topics
 from tests import in_processes
-from tests.accepted_connections import close_those_of_closed_servers
+from tests.accepted_connections import close_what_is_forgotten
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,7 +56,7 @@ FEW_ROWS = {
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    close_those_of_closed_servers()
+    close_what_is_forgotten()
     if config.pluginmanager.hasplugin("xdist"):
         config.pluginmanager.register(in_processes)
 
@@ -71,6 +71,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(left_open)
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     """What a test with Spark, or a file of tests with real processes, leaves to the garbage collector is not blamed on
     a later one."""

@@ -64,6 +64,8 @@ class TwinLeaving:
         self._moves, self._home, self._to = moves, home, to
 
     async def hold(self) -> None:
+        if not self._moves.is_up:  # it was killed, and does nothing more
+            await asyncio.get_running_loop().create_future()
         links = {id(session.link) for session in self._home.sessions.values()}
         for client in self._moves.site.clients:
             if client.link is not None and id(client.link) in links:
@@ -75,10 +77,13 @@ class TwinLeaving:
             await asyncio.sleep(0.001)
 
     async def leave(self) -> None:
-        held, self._moves.held = self._moves.held, []
+        held = self._moves.held
         writer = self._home.writer
         await asyncio.gather(*(writer.durable(partial(writer.windows, one.former.session)) for one in held))
         await asyncio.sleep(0)
+        if not self._moves.is_up:
+            return
+        self._moves.held = []
         for one in held:
             session = one.former.session
             state = export(session) if session.link is one.link and _is_quiet(one.former) else None
