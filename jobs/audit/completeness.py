@@ -1,8 +1,10 @@
 """Completeness watermarks of the ledger: the time before which a table is complete.
 
-Computed from the tables alone, from the statistics in their logs, so that the cost does not grow over the years.
+Computed from the tables alone, from the statistics in their logs and the last route events, so that the cost does not
+grow over the years.
 """
 
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
@@ -13,6 +15,9 @@ from jobs.query.ledger_reader import LedgerReader, installed_blocks
 from pipelines.routing.decisions import Watermarks
 from schemas.table import Table
 from schemas.tables import INSTRUCTIONS, MESSAGES, OUTCOMES, ROUTES, ROUTES_HISTORY
+
+ONE_DAY = timedelta(days=1)
+NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 def completeness_watermarks(tables: str, patience_s: float) -> Watermarks:
@@ -34,16 +39,22 @@ def completeness_watermarks(tables: str, patience_s: float) -> Watermarks:
 def _routes_known(tables: str) -> datetime | None:
     """The time until which `routes_history` has all route events.
 
-    It is written up to a minute later than `routes`. Events follow each other, so if it lacks one, `routes` has a later
-    time than all in `routes_history`. Then it is complete until its own newest event.
+    It is written up to a minute later than `routes`. Events of a kind, of which routes start or end, take effect in
+    their order. So if it lacks one, `routes` has a later time than all of that kind in `routes_history`. Then it is
+    complete until its own newest event.
     """
-    newest, latest = _greatest(tables, ROUTES_HISTORY, "appended"), _greatest(tables, ROUTES_HISTORY, "effective")
+    newest = _greatest(tables, ROUTES_HISTORY, "appended")
     if not DeltaTable.is_deltatable(f"{tables}/{ROUTES.name}"):
         return newest
-    ((as_of, latest_known),) = (
-        LedgerReader(tables, {}).query(installed_blocks("jobs.audit", "decisions.sql")["routes_known"]).rows
+    blocks, reader = installed_blocks("jobs.audit", "decisions.sql"), LedgerReader(tables, {})
+    ((as_of, *known),) = reader.query(blocks["routes_known"]).rows
+    told: Iterable[datetime | None] = (None, None)
+    if newest is not None:
+        (told,) = reader.query(blocks["history_known"], [newest.date() - ONE_DAY]).rows
+    lacks = any(
+        latest is not None and (in_history or newest or NEVER) < latest
+        for latest, in_history in zip(known, told, strict=True)
     )
-    lacks = latest_known is not None and (latest is None or latest < latest_known)
     return newest if lacks or as_of is None else as_of
 
 

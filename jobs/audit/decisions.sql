@@ -31,8 +31,14 @@ FROM completions
 WHERE message_id = ? AND date >= ?
 
 -- name: routes_known
--- The time up to which the routes table has all events, and the latest time at which one of them takes effect.
+-- The time up to which the routes table has all events, and the latest times at which one of them starts or ends a route.
 SELECT (SELECT max(as_of) FROM routes) AS as_of,
-       max(CASE WHEN target.effective_until < TIMESTAMPTZ '9999-01-01 00:00:00+00'
-                THEN target.effective_until ELSE target.effective_from END) AS latest
+       max(target.effective_from) AS latest_start,
+       max(target.effective_until) FILTER (target.effective_until < TIMESTAMPTZ '9999-01-01 00:00:00+00') AS latest_end
 FROM (SELECT unnest(targets) AS target FROM routes) AS known
+
+-- name: history_known
+-- The same of the events of the last days: each kind takes effect in the order of its events, as the other one may not.
+SELECT max(effective) FILTER (op = 'add') AS latest_start, max(effective) FILTER (op = 'drop') AS latest_end
+FROM routes_history
+WHERE date >= ?

@@ -34,9 +34,10 @@ def instruction(number: int, name: str, shard: int, nth: int, limit: int | None,
 
 
 def change(offset: int, op: str, shard: int, route_key: str, at: datetime) -> dict[str, Any]:
-    effective = at + timedelta(seconds=25)
+    effective = at + timedelta(seconds=50 if op == "drop" else 25)
     return {
-        "offset": offset, "op": op, "shard": shard, "route_key": route_key, "effective": effective, "appended": at
+        "offset": offset, "op": op, "shard": shard, "route_key": route_key, "effective": effective, "appended": at,
+        "date": at.date(),
     }  # fmt: skip
 
 
@@ -54,7 +55,7 @@ def tables(tmp_path: Path) -> str:
             {"shard": 3, "effective_from": after(-175), "effective_until": FAR_FUTURE}]},
         {"route_key": "a/b", "bucket": 1, "targets": [
             {"shard": 1, "effective_from": after(-275), "effective_until": FAR_FUTURE},
-            {"shard": 2, "effective_from": after(-275), "effective_until": after(-35)}]},
+            {"shard": 2, "effective_from": after(-275), "effective_until": after(-10)}]},
     ])  # fmt: skip
     append(tables, "messages", [
         message(0, MESSAGE, "a/b/c", AT), message(1, INBOX, "@bob", AT), message(2, NOBODYS, "x", after(-240)),
@@ -171,6 +172,13 @@ def test_how_far_the_ledger_is(tables):
     watermarks = completeness_watermarks(tables, 60)
     assert watermarks == (after(3600), after(900 + 0.002 - 60), after(900 - 60), after(1800 - 60))
     late = {"shard": 0, "effective_from": after(3500), "effective_until": FAR_FUTURE}
+    append(tables, "routes", [{"route_key": "b", "bucket": 2, "targets": [late]}])
+    assert completeness_watermarks(tables, 60).routes == after(-60)
+
+
+def test_how_far_routes_are_known_if_a_later_event_takes_effect_earlier(tables):
+    """As an `add` soon after a `drop` does, and history lacks it."""
+    late = {"shard": 0, "effective_from": after(-15), "effective_until": FAR_FUTURE}
     append(tables, "routes", [{"route_key": "b", "bucket": 2, "targets": [late]}])
     assert completeness_watermarks(tables, 60).routes == after(-60)
 
