@@ -1,17 +1,16 @@
 """Sessions whose clients stay connected while their shard moves, under load, and whoever is killed (R5, G8, R8)."""
 
 import asyncio
-import contextlib
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from gateway.errors import GatewayError
 from tests.draw import some
 from tests.unit.gateway.shard.home_client import Client
 from tests.unit.gateway.shard.home_harness import LEAD_S, turn
 from tests.unit.gateway.shard.moving_clients import MovingSite
+from tests.unit.gateway.shard.two_gateways import done_or_killed
 from tests.unit.gateway.shard.virtual_time import VirtualLoop, run
 
 
@@ -115,8 +114,7 @@ def test_killed_at_each_step_of_a_move(tmp_path: Path, who: str, rounds: int) ->
                 await site.give_up(0, target)
                 await site.take_over(0, target)
 
-        with contextlib.suppress(TimeoutError, KeyError, GatewayError):  # of who was killed
-            await asyncio.wait_for(move(), 3)
+        await done_or_killed(move(), 3)
         load.publish(20)
         await turn(1)
         site.end(source if who == "source" else target)

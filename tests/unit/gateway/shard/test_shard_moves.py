@@ -16,7 +16,7 @@ from schemas.identity import shard_of
 from tests.draw import some
 from tests.unit.gateway.shard.home_client import Client, ClientLink
 from tests.unit.gateway.shard.home_harness import LEAD_S, SHARDS, turn
-from tests.unit.gateway.shard.two_gateways import TwoGateways
+from tests.unit.gateway.shard.two_gateways import TwoGateways, done_or_killed
 from tests.unit.gateway.shard.virtual_time import VirtualLoop, run
 
 GROUPS = ("$share/g/a/#", "$share/h/a/#", "$share/k/b/+")
@@ -120,8 +120,7 @@ def test_killed_at_each_step_of_a_move(tmp_path: Path, who: str, rounds: int) ->
             await target.start_shard(0)
             await harness.reconnect()
 
-        with contextlib.suppress(TimeoutError, KeyError):
-            await asyncio.wait_for(move(), 5)
+        await done_or_killed(move(), 5)
         load.publish(20)
         await turn(1)
         (source if who == "source" else target).kill()

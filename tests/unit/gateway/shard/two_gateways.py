@@ -2,10 +2,11 @@
 
 import asyncio
 import contextlib
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
-from gateway.errors import NotAdmitted
+from gateway.errors import GatewayError, NotAdmitted
 from gateway.memory_bus import MemoryBus
 from gateway.shard.arrivals import Arrival
 from gateway.shard.home import Home
@@ -59,6 +60,18 @@ class Gateway:
         spool = InlineSpool(Spool(str(self._directory / f"{number}.sqlite")), self.spools)
         self.spools.files[number] = spool
         return spool
+
+
+async def done_or_killed(work: Coroutine[Any, Any, None], seconds: float) -> None:
+    """What one of them does while one is killed. After `seconds` it waits for what a killed one will never get: in a
+    process of its own that would be gone. So it is cancelled until it ends, whatever it tidies up meanwhile."""
+    task = asyncio.ensure_future(work)
+    await asyncio.wait({task}, timeout=seconds)
+    while not task.done():
+        task.cancel()
+        await asyncio.sleep(0)
+    with contextlib.suppress(asyncio.CancelledError, KeyError, GatewayError):  # of the one that was killed
+        task.result()
 
 
 class Either:
