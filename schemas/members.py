@@ -77,9 +77,8 @@ class Heartbeat(Event, frozen=True, kw_only=True):
     know of each other.
 
     `warm` are shards whose state the gateway keeps as a standby, and could take over quickly (Q7, Q9). `starting` are
-    those that it owns and has still to serve, if it has read more of their state since the record before;
-    left out if there are none. `links` is where
-    other gateways make their links to it (Q6); None if it takes none.
+    those that it owns and has still to serve, if it has read more of their state since the record before; left out if
+    there are none. `links` is where other gateways make their links to it (Q6); None if it takes none.
     """
 
     boot: Count

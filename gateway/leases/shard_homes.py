@@ -1,4 +1,4 @@
-"""What the keeper of leases asks of the homes of shards at this gateway: they do what it decides (G4, Q7, Q9)."""
+"""What the keeper of leases asks of the homes of shards (G4, Q7, Q9)."""
 
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Protocol

@@ -129,7 +129,9 @@ class Home:
             fenced = {number: epoch for number, epoch in epochs.items() if epoch}
             await write_fences(self._node.bus, self._node.topics, fenced, claimant)
             steps.lap("fences")
-            recovery = Recovery(self._node, homes, None, warm, self._routes, steps, failed.__setitem__)
+            recovery = Recovery(
+                self._node, homes, warm=warm, routes=self._routes, steps=steps, on_failed=failed.__setitem__
+            )
             start = await recovery.shards(partial(write_ingress_fences, self._node, fenced))
             started = {n: home for n, home in homes.items() if n not in failed and is_owned(n, epochs[n])}
             self.shards |= started  # from now on `abandon` finds them

@@ -6,6 +6,7 @@ import secrets
 import sys
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -165,7 +166,7 @@ def subscribe(
     pair = api.subscribe(feed, name, mode)
     log = FeedLog(*_kafka(options), pair.topic, pair.partitions)
     merged, gateway = MergedFeed(MergeSettings()), GatewayThread(api, feed, name, mode, pair.ttl_s / 3)
-    warn = lambda text: errors().print(text, style="yellow")  # noqa: E731
+    warn = partial(errors().print, style="yellow")
     subscribing = Subscribing(log, merged, _print_line, warn, mode, count)
     try:
         with contextlib.suppress(KeyboardInterrupt):  # the usual way to end it
