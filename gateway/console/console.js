@@ -25,6 +25,7 @@
     const focused = live.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
     const scrolled = [...live.querySelectorAll(".wide")].map((table) => table.scrollLeft);
     live.innerHTML = html;
+    if (typeof plots !== "undefined") plots.draw();
     live.querySelectorAll(".wide").forEach((table, n) => { table.scrollLeft = scrolled[n] || 0; });
     if (focused !== null) {
       [...live.querySelectorAll("a")].find((link) => link.getAttribute("href") === focused)?.focus({ preventScroll: true });

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from gateway.console.history import History, Percentiles, Sample
 from gateway.console.parts import UNKNOWN, Cell, Page, Plot, Section, Table, name
-from gateway.console.sparkline import plot
+from gateway.console.plots import plot
 from gateway.console.text import age, bytes_words, number, plain_number, seconds_words
 from gateway.members.table import GatewayMember, Status
 from gateway.observe.session_stats import SessionStats
@@ -94,13 +94,13 @@ def page(facts: OverviewFacts) -> Page:
 
 def _traffic_lead(history: History) -> str:
     kept = f"The last {age(history.span_s)} of this process" if len(history) > 1 else "Nothing measured yet"
-    return f"{kept}; at most five minutes are kept. A line reaches from 0 to the value at its top."
+    return f"{kept}; at most five minutes are kept. Point at a plot to read its values."
 
 
 def _plots(history: History) -> list[Plot]:
     publishes = {"PUBLISH in": _received, "PUBLISH out": _sent}
     plots = [
-        plot(title, [(f"QoS {qos}", history.rates(_of_qos(totals, qos))) for qos in range(3)], _per_second)
+        plot(title, [(f"QoS {qos}", history.rates(_of_qos(totals, qos))) for qos in range(3)], _per_second, "/s")
         for title, totals in publishes.items()
     ]
     traffic = [
@@ -109,8 +109,8 @@ def _plots(history: History) -> list[Plot]:
     ]
     return [
         *plots,
-        plot("Bytes", traffic, lambda value: f"{bytes_words(value)}/s"),
-        plot("Refusals", [("refused", history.rates(lambda sample: sample.refused))], _per_second),
+        plot("Bytes", traffic, lambda value: f"{bytes_words(value)}/s", " bytes/s"),
+        plot("Refusals", [("refused", history.rates(lambda sample: sample.refused))], _per_second, "/s"),
         plot("Connections", [("open", history.values(lambda sample: sample.connections))], plain_number),
         plot("In flight to Kafka", [("records", history.values(lambda sample: sample.in_flight))], plain_number),
         plot("Processor", [("cores", history.rates(lambda sample: sample.cpu_s))], lambda value: f"{value:.2f}"),

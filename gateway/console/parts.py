@@ -44,19 +44,21 @@ class Table(NamedTuple):
 
 
 class Line(NamedTuple):
-    """A line of a plot: what it is, its value now as text, and its points as SVG has them (`x,y x,y …`)."""
+    """A line of a plot: what it is, and its value now as text."""
 
     label: str
     now: str
-    points: str
 
 
 class Plot(NamedTuple):
-    """A sparkline of a few lines; `top` is the value at its upper edge as text."""
+    """A plot of a few lines; `top` is the largest value as text. `data` is for the script that draws it, in JSON:
+    `times`, seconds before now, not positive; `lines`, the values of each; `span`, the seconds that are shown; `unit`.
+    """
 
     title: str
     lines: Sequence[Line]
     top: str
+    data: str
 
 
 class Section(NamedTuple):

@@ -7,7 +7,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from gateway.console import applications, clients, messages, overview, redundant_feeds, refusals, retained, shards
 from gateway.console.parts import Banner, Page
-from gateway.console.sparkline import HEIGHT, WIDTH
 
 PAGES = (
     (overview.PATH, "Overview"),
@@ -25,6 +24,9 @@ PAGES = (
 ASSETS = {
     "console.css": "text/css",
     "console.js": "text/javascript",
+    "plots.js": "text/javascript",
+    "uPlot.js": "text/javascript",
+    "uPlot.css": "text/css",
     "icon.svg": "image/svg+xml",
 }
 
@@ -32,7 +34,7 @@ ASSETS = {
 def html(page: Page, banner: Banner, *, only_live: bool = False) -> bytes:
     """A whole page, or the part of it that is updated. Takes milliseconds: do not call it on the event loop."""
     template = _environment().get_template("live.j2" if only_live else "page.j2")
-    text = template.render(page=page, banner=banner, pages=PAGES, width=WIDTH, height=HEIGHT)
+    text = template.render(page=page, banner=banner, pages=PAGES)
     return text.encode(errors="backslashreplace")
 
 

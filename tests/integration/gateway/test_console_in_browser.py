@@ -3,6 +3,7 @@ JavaScript too."""
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -25,6 +26,7 @@ ONLY_HERE = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
 TOKEN = "0123456789abcdef-not-a-real-one"
 PATIENCE_S = 30.0
+PLOTS = ("PUBLISH in", "PUBLISH out", "Bytes", "Refusals", "Connections", "In flight to Kafka", "Processor")
 TEXT = "document.body?.innerText ?? ''"
 """Of a page that may be about to be replaced by another."""
 GROUND = "getComputedStyle(document.body).backgroundColor"
@@ -76,7 +78,7 @@ def test_pages_in_light_and_dark_with_hostile_names(tmp_path: Path) -> None:
             assert one.run("document.images.length") == 0
             assert one.run("document.title") != "owned"
             assert "Ready" in one.run("document.querySelector('.banner').innerText")
-            assert one.run("document.scripts.length") == 1
+            assert one.run("document.scripts.length") == (3 if path == "/console" else 1)
             if "=" in path:
                 assert "<img src=x onerror=" in one.run("document.querySelector('h1').innerText")
         grounds = set()
@@ -108,6 +110,32 @@ def test_a_page_follows_what_happens(tmp_path: Path) -> None:
         assert one.run("document.activeElement.getAttribute('href')").startswith("/console/client?client=")
         one.run("document.querySelector('form').requestSubmit()")
         wait_for(lambda: "1 of 1 sessions" in one.run(TEXT), "they are searched", PATIENCE_S)
+        assert one.complaints == []
+
+    in_browser(tmp_path, look)
+
+
+@pytest.mark.timeout(180)
+def test_plots_follow_what_happens_and_the_pointer_names_values(tmp_path: Path) -> None:
+    """A plot that is updated stays where it is: its caption goes on to say what is under the pointer."""
+
+    def look(one: Tab, url: str, _: Callable[[str], None]) -> None:
+        one.open(f"{url}/console")
+        figure = "[...document.querySelectorAll('figure')].find((one) => one.innerText.startsWith('Connections'))"
+        values = f"JSON.parse({figure}.dataset.plot).times.length"
+        wait_for(lambda: one.run(values) >= 2, "something is measured", PATIENCE_S)
+        assert one.run("document.querySelectorAll('figure canvas').length") == len(PLOTS)
+        one.run(f"window.first = {figure}.querySelector('canvas')")
+        one.run(f"{figure}.scrollIntoView()")
+        box = json.loads(one.run(f"JSON.stringify({figure}.querySelector('.u-over').getBoundingClientRect())"))
+        one.call("Input.dispatchMouseEvent", type="mouseMoved", x=box["right"] - 2, y=box["top"] + box["height"] / 2)
+        wait_for(lambda: "s ago" in one.run(f"{figure}.innerText"), "the pointer is at a value", PATIENCE_S)
+        assert re.search(r"open [01] \d s ago", one.run(f"{figure}.innerText"))
+        measured = one.run(values)
+        wait_for(lambda: one.run(values) > measured, "the page is updated", PATIENCE_S)
+        assert "s ago" in one.run(f"{figure}.innerText")
+        assert one.run(f"window.first === {figure}.querySelector('canvas')")
+        assert one.run("document.documentElement.scrollWidth <= innerWidth")
         assert one.complaints == []
 
     in_browser(tmp_path, look)

@@ -75,7 +75,7 @@ def test_every_answer_has_the_headers(tmp_path: Path) -> None:
                     assert "gateway-1" in answer.text
                     assert "version 1.2.3" in answer.text
                     assert re.search(r"<time>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC</time>", answer.text)
-                    assert not re.search(r"<script(?! src=\"/console/console.js\")|style=|\son\w+=", answer.text)
+                    assert not re.search(r"<script(?! src=\"/console/\w+.js\" defer></script>)|style=|\son\w+=", answer.text)
                     assert not re.search(r'(src|href|action)="(?!/console)', answer.text)
 
     run_real(scenario())
@@ -359,7 +359,7 @@ def test_the_settings_may_turn_it_off(tmp_path: Path) -> None:
 @pytest.mark.parametrize("asset", ASSETS)
 def test_assets_name_no_host(asset: str) -> None:
     """Nothing is loaded from anywhere else."""
-    text = (Path(asking.__file__).parent / asset).read_text()
+    text = re.sub(r"/\*!.*?\*/", "", (Path(asking.__file__).parent / asset).read_text())  # where a library is from
     assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)|@import|url\(", text)
 
 

@@ -1,12 +1,14 @@
 """The ring of samples behind the plots: rates, percentiles, and what is drawn of them."""
 
+import json
 from math import inf
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.console.history import History, Sample
-from gateway.console.sparkline import HEIGHT, WIDTH, plot
+from gateway.console.plots import SPAN_S, plot
 from gateway.console.text import plain_number
 
 totals = st.lists(st.tuples(st.floats(0.5, 60), st.integers(0, 10_000)), max_size=40)
@@ -58,13 +60,16 @@ def test_percentiles_are_of_the_window_only() -> None:
 
 
 @given(totals)
-def test_plots_stay_within_their_frame(steps: list[tuple[float, int]]) -> None:
+def test_plots_have_the_values_of_the_last_minutes(steps: list[tuple[float, int]]) -> None:
     history, at = History(), 0.0
     for seconds, value in steps:
         at += seconds
         history.add(sample(at, value))
     drawn = plot("values", [("a", history.values(lambda one: one.received[0]))], plain_number)
-    for point in drawn.lines[0].points.split():
-        x, y = map(float, point.split(","))
-        assert 0 <= x <= WIDTH
-        assert 0 <= y <= HEIGHT
+    data = json.loads(drawn.data)
+    (values,) = data["lines"]
+    assert len(data["times"]) == len(values)
+    assert data["times"] == sorted(data["times"])
+    assert all(-SPAN_S <= at <= 0 for at in data["times"])
+    assert not values or data["times"][-1] == 0
+    assert values == pytest.approx([value for _, value in steps[len(steps) - len(values) :]], rel=1e-3)
