@@ -71,6 +71,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(left_open)
 
 
+def pytest_collection_finish() -> None:
+    """Modules and tests stay until the end: the collector need not look at them again and again."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     """What a test with Spark, or a file of tests with real processes, leaves to the garbage collector is not blamed on

@@ -31,8 +31,8 @@ SEED = int(os.environ.setdefault("TEST_SEED", str(random.SystemRandom().randrang
 
 MARKER = "drawn"
 
-long_test = pytest.mark.drawn("long tests of applications", 1)
-"""Takes about half a minute or more."""
+long_test = pytest.mark.drawn("long tests", 3)
+"""Takes about half a minute or more on two busy processors."""
 
 over_processes = pytest.mark.drawn("feeds and the mesh over processes and a broker", 1)
 """Adapters, subscribers, agents and gateways as processes that are killed, frozen or cut off."""

@@ -7,6 +7,7 @@ import uuid
 import paho.mqtt.client as mqtt
 import pytest
 
+from tests import draw
 from tests.acceptance.stack import LEDGER_S, Client, Load, Stack
 from tests.draw import times
 from tests.waiting import wait_for
@@ -79,6 +80,7 @@ def test_subscribe_then_publish_at_once(stack: Stack) -> None:
 
 
 @pytest.mark.timeout(300)
+@draw.long_test
 def test_a_route_takes_effect_in_the_middle_of_a_stream(stack: Stack) -> None:
     """R6, R8: nothing is lost, doubled or overtaken when instructions take over from the home itself."""
     run = uuid.uuid4().hex[:8]
@@ -103,6 +105,7 @@ def test_a_route_takes_effect_in_the_middle_of_a_stream(stack: Stack) -> None:
     subscriber.disconnect()
 
 
+@draw.long_test
 def test_every_message_has_its_journey(stack: Stack) -> None:
     """R2, R4, R12: what happened to a message, and who came and went, can be asked for in SQL and on the shell."""
     run = uuid.uuid4().hex[:8]

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import draw
 from tools import install
 
 MOST_BYTES = 60_000_000
@@ -204,6 +205,7 @@ def test_both_have_the_commands_of_both(device: Device) -> None:
         others.unlink()
 
 
+@draw.long_test
 def test_both_share_no_file_and_either_can_be_removed(device: Device) -> None:
     device.install("--no-deps", ".")
     ours, edge = device.files_of("waystation"), device.files_of("waystation_edge")

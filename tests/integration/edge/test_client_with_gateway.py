@@ -78,6 +78,7 @@ def test_a_killed_gateway_loses_nothing_and_doubles_nothing(
     assert {payload: found[payload] for payload in found if payload.isdigit()} == {b"%d" % n: 1 for n in range(NUMBER)}
 
 
+@draw.long_test
 def test_a_killed_publisher_over_http_stores_each_message_once(
     broker: LocalBroker, unique_prefix: str, tmp_path: Path
 ) -> None:

@@ -28,6 +28,7 @@ from mqtt.packets import (
     Subscription,
     Will,
 )
+from tests import draw
 from tests.conftest import LocalBroker
 from tests.integration.gateway.hostile_client import PATIENCE_S, Heart, RawClient, Vitals
 
@@ -345,6 +346,7 @@ def test_retained_bombs(port: int) -> None:
         assert isinstance(client.receive(), Publish)
 
 
+@draw.long_test
 def test_sessions_are_bounded(port: int, ended: Ended) -> None:
     refused = 0
     for number in range(3_200):

@@ -15,6 +15,7 @@ from jobs.ledger.__main__ import Supervised
 from jobs.observe.progress import first_line
 from pipelines.sinks import RoutesTable
 from pipelines.storage.table_files import TableFiles
+from tests import draw
 from tests.conftest import LocalBroker
 from tests.integration.jobs.ledger_harness import LedgerHarness
 from tests.waiting import wait_for
@@ -41,6 +42,7 @@ def no_room(process: int) -> Iterator[None]:
             resource.prlimit(process, resource.RLIMIT_FSIZE, (soft, hard))
 
 
+@draw.long_test
 def test_after_room_is_made_everything_is_there_once(
     spark: SparkSession, broker: LocalBroker, unique_prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

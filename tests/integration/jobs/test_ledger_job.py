@@ -197,6 +197,7 @@ def test_exact_when_killed_under_load(application: Application) -> None:
     )
 
 
+@draw.long_test
 def test_poison_is_quarantined_and_the_queries_go_on(application: Application) -> None:
     """A record of each topic that cannot be parsed goes to `quarantine` with its reason; what follows it is read."""
     topics, before = application.topics, application.count("messages")

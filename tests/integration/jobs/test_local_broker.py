@@ -17,6 +17,7 @@ from jobs.stack.ports import Ports
 from jobs.stack.process import ManagedProcess, stop_all, wait_until
 from jobs.stack.topics import admin_client, create_topics, declared_topics, topic_ends
 from schemas.settings import process_settings
+from tests import draw
 
 DEADLINE_S = 60.0
 PAYLOAD_BYTES = 1 << 20
@@ -74,6 +75,7 @@ def read_all(bootstrap: str, topic: str, count: int) -> list[bytes]:
     return values
 
 
+@draw.long_test
 def test_what_was_acknowledged_is_there_after_kill_9(start: Start, tmp_path: Path) -> None:
     process = start()
     spec = spec_of_running(tmp_path)

@@ -28,6 +28,7 @@ from pipelines.streams import StreamId
 from schemas.events import RouteEvent, encode
 from schemas.settings import Settings, load_settings
 from schemas.tables import PRESENCE, QUARANTINE, ROUTES, ROUTES_HISTORY
+from tests import draw
 from tests.integration.pipelines.streamed import kafka_rows
 from tests.integration.pipelines.told_states import client_state
 
@@ -238,6 +239,7 @@ def test_routes_are_folded_while_ended_ones_leave(
     assert run(settings, ROUTES.name) == []
 
 
+@draw.long_test
 def test_checkpoints_of_queries_stay_small(spark: SparkSession, settings: Settings, tmp_path: Path) -> None:
     """Of offsets and commits as many batches as are kept, however many there were."""
     kept = int(spark.conf.get("spark.sql.streaming.minBatchesToRetain") or 0)

@@ -27,6 +27,7 @@ from schemas.identity import partition_of
 from schemas.settings import process_settings
 from schemas.states import GATEWAY_MARK, GatewayState, PresenceState
 from schemas.topics import Topics
+from tests import draw
 from tests.conftest import LocalBroker
 from tests.integration.pipelines.streamed import kafka_rows
 from tests.waiting import wait_for
@@ -181,6 +182,7 @@ def harness(spark: SparkSession, broker: LocalBroker, unique_prefix: str, tmp_pa
     return PresenceHarness(spark, broker, unique_prefix, tmp_path)
 
 
+@draw.long_test
 def test_a_silent_gateway_takes_its_clients_along_and_brings_them_back(harness: PresenceHarness) -> None:
     """R12: over several attachments; without any event of the clients themselves; after a restart of the query too."""
     harness.say(event("", "heartbeat", 1, 0), event("", "heartbeat", 1, 0, gateway="h"))

@@ -27,6 +27,7 @@ from schemas.events import (
 )
 from schemas.feed_tables import FEED_PROGRESS
 from schemas.tables import QUALITY_RESULTS, TABLES
+from tests import draw
 from tests.integration.pipelines.ledger_records import AT_MS, ID, META, egress, headers
 from tests.integration.pipelines.streamed import appended_once
 from tests.unit.jobs.ledger_tables import append
@@ -184,6 +185,7 @@ def test_no_two_rows_have_the_same_key(spark: SparkSession, tmp_path: Path, name
     assert doubles(str(tmp_path / "tables"), name, TABLES[name].key) == []
 
 
+@draw.long_test
 def test_the_keys_of_views_hold_as_well(spark: SparkSession, tmp_path: Path) -> None:
     """Over the hostile rows of all tables together, and a message that was sent again with the same id."""
     for name in ("messages", "outcomes", "presence_history", "instructions", "completions", "feed_copies"):

@@ -75,7 +75,8 @@ def test_every_answer_has_the_headers(tmp_path: Path) -> None:
                     assert "gateway-1" in answer.text
                     assert "version 1.2.3" in answer.text
                     assert re.search(r"<time>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC</time>", answer.text)
-                    assert not re.search(r"<script(?! src=\"/console/\w+.js\" defer></script>)|style=|\son\w+=", answer.text)
+                    ours = r"(?! src=\"/console/\w+.js\" defer></script>)"
+                    assert not re.search(rf"<script{ours}|style=|\son\w+=", answer.text)
                     assert not re.search(r'(src|href|action)="(?!/console)', answer.text)
 
     run_real(scenario())
