@@ -78,8 +78,9 @@ log = structlog.get_logger(__name__)
 
 
 async def run(settings: Settings, part: str) -> None:
-    """Runs until SIGTERM or SIGINT. Raises an error that is final, so that a supervisor restarts the process."""
-    loop = asyncio.get_running_loop()
+    """Runs until SIGTERM or SIGINT. Raises an error that is final, so that a supervisor restarts the process; and
+    CancelledError if it is stopped while it starts: it has promised nothing to anybody, and Kafka may be away."""
+    loop, starting = asyncio.get_running_loop(), asyncio.current_task()
     stopping: asyncio.Future[None] = loop.create_future()
 
     def fatal(error: Exception) -> None:
@@ -89,6 +90,8 @@ async def run(settings: Settings, part: str) -> None:
     def stop() -> None:
         if not stopping.done():
             stopping.set_result(None)
+        if starting is not None:
+            starting.cancel()
 
     _on_signals(_STOP_SIGNALS, loop, stop)
     gateway, counts = settings.gateway, Counter[str]()
@@ -184,6 +187,7 @@ async def run(settings: Settings, part: str) -> None:
     ports = clients.ports | await http.open(tls)
     connect_at = advertised(gateway, ports | {"metrics": metrics_port}, socket.gethostname())
     heartbeats.serve(connect_at, relay_at)
+    starting = None  # from now on it ends in order
     if cluster is not None and shared is not None:
         await cluster.take_part(stopping, shared)
     log.info("addresses advertised", **{bearer: f"{at.address}:{at.port}" for bearer, at in connect_at.items()})

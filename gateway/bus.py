@@ -21,6 +21,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
+from gateway.blocking import in_daemon_thread
 from gateway.end_offsets import EndOffsets
 from gateway.errors import BusError
 from gateway.kafka_log import LogLimit, client_logger
@@ -148,7 +149,7 @@ class KafkaBus:
         self._commands.put(None)
         self._ahead.release()
         ends = [
-            self._ends.close(),
+            self._ends.close(timeout_s),
             asyncio.to_thread(self._readers.close),
             *(follower.stop(timeout_s) for follower in self._followers),
         ]
@@ -285,7 +286,7 @@ class KafkaBus:
         return await self._ends.of(topic, partitions)
 
     async def read(self, topic: str, start: dict[int, int], on_record: Callable[[Record], None]) -> dict[int, int]:
-        return await asyncio.to_thread(self._readers.read, topic, start, on_record)
+        return await in_daemon_thread(self._readers.read, topic, start, on_record)
 
     def follow(self, positions: dict[tuple[str, int], int], on_records: Callable[[list[Record]], None]) -> Following:
         follower = TopicFollower(self._common, self._loop, on_records, self._on_fatal)

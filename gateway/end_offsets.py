@@ -7,11 +7,11 @@ the next one: an answer that was asked for earlier may be out of date for them.
 
 import asyncio
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException
 
+from gateway.blocking import in_daemon_thread
 from gateway.errors import BusError
 from gateway.topic_reader import end_offsets
 from schemas.topics import NO_GROUP
@@ -27,7 +27,7 @@ class EndOffsets:
     def __init__(self, settings: Mapping[str, Any], loop: asyncio.AbstractEventLoop) -> None:
         self._settings = settings
         self._loop = loop
-        self._executor = ThreadPoolExecutor(1, "kafka-end-offsets")
+        self._is_closed = False
         self._consumer: Consumer | None = None
         self._next: dict[_Question, asyncio.Future[dict[int, int]]] = {}
         self._lock = asyncio.Lock()
@@ -44,25 +44,31 @@ class EndOffsets:
             task.add_done_callback(self._tasks.discard)
         return dict(await asyncio.shield(answer))
 
-    async def close(self) -> None:
-        """Questions that are on their way are still answered."""
-        await asyncio.to_thread(self._executor.shutdown)
-        if self._consumer is not None:
-            await asyncio.to_thread(self._consumer.close)
+    async def close(self, timeout_s: float) -> None:
+        """Questions that are on their way are still answered, if that takes no longer than `timeout_s`."""
+        self._is_closed = True
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=timeout_s)
+        if self._consumer is not None and not self._tasks:
+            await in_daemon_thread(self._consumer.close)
 
     async def _ask(self, question: _Question, answer: asyncio.Future[dict[int, int]]) -> None:
         async with self._lock:
             del self._next[question]
+            if self._is_closed:
+                _fail(answer, "Kafka is not asked any more")
+                return
             try:
-                answer.set_result(await self._loop.run_in_executor(self._executor, self._get, *question))
+                answer.set_result(await in_daemon_thread(self._get, *question))
             except KafkaException as error:
-                answer.set_exception(BusError(f"Kafka does not answer: {error.args[0].str()}"))
-                answer.exception()  # there may be nobody left to look at it
-            except RuntimeError as error:  # it is closed
-                answer.set_exception(BusError(f"Kafka is not asked any more: {error}"))
-                answer.exception()
+                _fail(answer, f"Kafka does not answer: {error.args[0].str()}")
 
     def _get(self, topic: str, partitions: int) -> dict[int, int]:
         if self._consumer is None:
             self._consumer = Consumer(dict(self._settings) | {"group.id": NO_GROUP, "enable.auto.commit": False})
         return end_offsets(self._consumer, topic, range(partitions), _ANSWER_S)
+
+
+def _fail(answer: asyncio.Future[dict[int, int]], reason: str) -> None:
+    answer.set_exception(BusError(reason))
+    answer.exception()  # there may be nobody left to look at it

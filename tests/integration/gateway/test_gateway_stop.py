@@ -8,13 +8,16 @@ import paho.mqtt.client as mqtt
 import pytest
 
 from harness.processes import Gateway
+from jobs.stack.process import wait_until
 from tests.conftest import LocalBroker
 from tests.faithful_client import FaithfulClient, eventually
 from tests.integration.gateway.test_gateway_process import PATIENCE_S
 from tests.paho_client import Paho
+from tests.waiting import wait_for
 
 STOPS = 3
 MESSAGES = 150
+SOON_S = 10.0
 
 
 async def _publish(sender: FaithfulClient, first: int) -> None:
@@ -90,3 +93,23 @@ def test_clients_are_told(broker: LocalBroker, unique_prefix: str, tmp_path: Pat
         client.loop_stop()
         gateway.stop()
     assert gateway.process.exit_code == 0, signal.Signals(-(gateway.process.exit_code or 0))
+
+
+@pytest.mark.parametrize("module", ["gateway", "gateway.dispatch"])
+def test_stopped_before_kafka_answers(tmp_path: Path, module: str) -> None:
+    """Nobody waits for the timeouts of Kafka's client, which are half a minute."""
+    sockets = tmp_path / "sockets"
+    away = {"WAYSTATION_GATEWAY__CLUSTER__ENABLED": "true", "WAYSTATION_GATEWAY__CLUSTER__SOCKETS": str(sockets)}
+    ports = {"WAYSTATION_GATEWAY__DISPATCHER__PORT": "0", "WAYSTATION_GATEWAY__DISPATCHER__METRICS_PORT": "0"}
+    process = Gateway(tmp_path, "127.0.0.1:1", "away.", **away, **ports)
+    process.argv[-1] = module
+    asks = sockets.exists if module == "gateway.dispatch" else lambda: "Connection refused" in process.log()
+    process.launch()
+    try:
+        wait_for(lambda: asks() or process.ended(), "it asks Kafka")
+        process.process.ask_to_stop()
+        assert wait_until(process.ended, SOON_S), "it waits for Kafka"
+        assert process.process.exit_code == 0
+        assert "Traceback" not in process.log()
+    finally:
+        process.stop()
