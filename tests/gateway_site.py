@@ -51,8 +51,12 @@ class SiteBroker:
         """For everybody but gateways."""
         return self._broker.bootstrap
 
+    def port_of(self, name: str) -> int:
+        """Where a gateway reaches it."""
+        return self._advertised[name]
+
     def bootstrap_of(self, name: str) -> str:
-        return f"{HOST}:{self._advertised[name]}"
+        return f"{HOST}:{self.port_of(name)}"
 
     def _properties(self, spec: BrokerSpec) -> str:
         """Instead of those of the local stack: the same listeners, and one for each gateway."""
@@ -160,6 +164,16 @@ class CuttableSite(Site):
 
     def way_to_kafka(self, gateway: SiteGateway) -> CuttableProxy:
         return self._broker.ways[gateway.gateway_name]
+
+    @contextmanager
+    def kafka_away(self, gateway: SiteGateway) -> Iterator[None]:
+        """Meanwhile the gateway does not reach Kafka, and nobody is told."""
+        way = self.way_to_kafka(gateway)
+        way.freeze()
+        try:
+            yield
+        finally:
+            way.heal()
 
     @contextmanager
     def cut_between(self, one: SiteGateway, other: SiteGateway) -> Iterator[None]:

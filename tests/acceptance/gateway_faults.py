@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, NamedTuple
@@ -17,6 +18,7 @@ FROZEN_S: Final = 1.0
 """How long a process stands still, or Kafka is out of reach, after others have its shards."""
 CUT_S: Final = 2.5
 """Well above the time after which silence of a member is suspect."""
+LATER_GATEWAY: Final = [sys.executable, "-m", "tests.later_gateway"]
 MIDDLE_S: Final = 0.02
 """A move takes about this long."""
 
@@ -48,6 +50,12 @@ class Stage(NamedTuple):
         """Returns once gateways that are up serve all shards."""
         await asyncio.to_thread(self.site.all_served)
         self.soak.settled()
+
+    async def balanced(self) -> None:
+        """Returns once no shard has to move."""
+        is_so = await asyncio.to_thread(wait_until, self.site.are_balanced, OWNED_S)
+        assert is_so, f"gateways do not balance the shards: {self.site.watch.leases()}"
+        await self.served()
 
     async def back(self, gateway: SiteGateway) -> None:
         """Starts it again; returns once it serves clients."""
@@ -140,36 +148,29 @@ async def two_stand_still(stage: Stage) -> None:
 async def owner_cut_from_kafka(stage: Stage) -> None:
     """Its clients publish to it until they notice; what it has queued reaches Kafka when the network is back."""
     owner = stage.owner()
-    way = stage.site.way_to_kafka(owner)
     stage.soak.late_copies = True
-    way.freeze()
-    try:
+    with stage.site.kafka_away(owner):
         await stage.owned_by_another(stage.shard, owner)
         stage.soak.drop_clients_of(owner)
         owner.is_up = False  # of no use to clients
         await stage.served()
         await asyncio.sleep(FROZEN_S)
-    finally:
-        way.heal()
-        owner.is_up = True
+    owner.is_up = True
     await stage.served()
 
 
 async def standby_cut_from_kafka(stage: Stage) -> None:
     """The shard stays where it is."""
-    standby = stage.site.standby(stage.shard)
-    owner, way = stage.owner(), stage.site.way_to_kafka(standby)
+    await stage.balanced()
+    standby, owner = stage.site.standby(stage.shard), stage.owner()
     stage.soak.late_copies = True
-    way.freeze()
-    try:
+    with stage.site.kafka_away(standby):
         await asyncio.sleep(CUT_S)
         stage.soak.drop_clients_of(standby)
         standby.is_up = False
         await stage.served()
         assert stage.owner() is owner
-    finally:
-        way.heal()
-        standby.is_up = True
+    standby.is_up = True
     await stage.served()
 
 
@@ -230,12 +231,31 @@ async def one_added_one_removed(stage: Stage) -> None:
 async def all_replaced(stage: Stage) -> None:
     """One after the other ends in order and is started again; each time all shards are served."""
     for name in NAMES:
-        gateway = stage.site.gateways[name]
-        status = await asyncio.to_thread(gateway.leave)
-        assert status == 0, f"{name} ended with {status}"
-        await stage.served()
-        await stage.back(gateway)
-        await asyncio.to_thread(stage.site.all_have_standbys)
+        await replaced(stage, stage.site.gateways[name])
+    await stage.served()
+
+
+async def replaced(stage: Stage, gateway: SiteGateway) -> None:
+    """It ends in order, and is started again once all shards are served."""
+    status = await asyncio.to_thread(gateway.leave)
+    assert status == 0, f"{gateway.gateway_name} ended with {status}"
+    await stage.served()
+    await stage.back(gateway)
+    await asyncio.to_thread(stage.site.all_have_standbys)
+
+
+async def updated(stage: Stage) -> None:
+    """A rolling update to the next release, and while both are there, a gateway of either release is killed."""
+    first, *others = (stage.site.gateways[name] for name in NAMES)
+    for gateway in (first, *others):
+        gateway.argv = LATER_GATEWAY
+        await replaced(stage, gateway)
+        if gateway is first:
+            for killed in (first, stage.rng.choice(others)):
+                await asyncio.to_thread(killed.kill)
+                await stage.served()
+                await stage.back(killed)
+                await asyncio.to_thread(stage.site.all_have_standbys)
     await stage.served()
 
 

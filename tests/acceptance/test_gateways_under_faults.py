@@ -34,11 +34,13 @@ from harness.gateway_site import NAMES, Site
 from jobs.stack.process import wait_until
 from schemas.leases import Claimant
 from schemas.topics import NO_GROUP
-from tests import draw
+from tests import draw, namespaces
 from tests.acceptance import gateway_faults as faults
 from tests.acceptance.gateway_faults import Fault, Stage
 from tests.acceptance.site_soak import SiteSoak
-from tests.gateway_site import ALL, CuttableSite, SiteBroker
+from tests.gateway_site import ALL, CuttableSite, SiteBroker, site_broker
+from tests.namespace_site import NamespaceSite
+from tests.namespaces import Namespace
 
 BEFORE_S: Final = 1.5
 AFTER_S: Final = 1.5
@@ -74,11 +76,18 @@ CASES: Final = {
     "shards moved": Case(faults.shards_moved),
     "one added, one removed": Case(faults.one_added_one_removed),
     "all replaced": Case(faults.all_replaced),
+    "updated to the next release": Case(faults.updated),
     "dispatcher killed": Case(faults.dispatcher_killed, has_dispatcher=True),
     "dispatcher replaced": Case(faults.dispatcher_replaced, has_dispatcher=True),
     "owner killed, machine lost": Case(faults.owner_killed, cuttable_links=True),
     "owner killed, clocks apart": Case(faults.owner_killed, clocks=CLOCKS),
 }
+
+PACKETS_DROPPED: Final = (
+    faults.owner_cut_from_kafka,
+    faults.standby_cut_from_kafka,
+    faults.gateways_cut_from_one_another,
+)
 
 
 async def live_through(site: CuttableSite, fault: Fault) -> SiteSoak:
@@ -132,14 +141,28 @@ def check_owners(site: Site) -> None:
         assert writers == owners.get(of), f"shard and epoch {of}: begun by {writers}, owned by {owners.get(of)}"
 
 
+def survives(site: CuttableSite, name: str, fault: Fault) -> str:
+    """Nothing acknowledged is lost, nothing at QoS 2 comes twice, order holds, wills come once, retained messages are
+    right, and an epoch has one owner. Returns what was checked, for people. Raises AssertionError."""
+    try:
+        site.start(*NAMES)
+        if site.dispatcher is not None:
+            site.dispatcher.start()
+        soak = asyncio.run(live_through(site, fault))
+        assert not site.crashed()
+        check_owners(site)
+    except BaseException as error:
+        error.add_note(f"{site.watch.leases()}\n{site.log_tails(LOG_TAIL)}")
+        raise
+    return f"{name}: {sum(map(len, soak.sent))} messages; checked: {dict(soak.checks)}"
+
+
 @draw.gateway_fault
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_owed_comes_whatever_happens(
     tmp_path: Path, of_site: SiteBroker, unique_prefix: str, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Nothing acknowledged is lost, nothing at QoS 2 comes twice, order holds, wills come once, retained messages are
-    right, and an epoch has one owner."""
     case = CASES[name]
     with CuttableSite(
         tmp_path,
@@ -150,18 +173,37 @@ def test_what_is_owed_comes_whatever_happens(
         cuttable_links=case.cuttable_links,
         has_dispatcher=case.has_dispatcher,
     ) as site:
-        try:
-            site.start(*NAMES)
-            if site.dispatcher is not None:
-                site.dispatcher.start()
-            soak = asyncio.run(live_through(site, case.fault))
-            assert not site.crashed()
-            check_owners(site)
-        except BaseException as error:
-            error.add_note(f"{site.watch.leases()}\n{site.log_tails(LOG_TAIL)}")
-            raise
+        checked = survives(site, name, case.fault)
     with capsys.disabled():
-        print(f"\n{name}: {sum(map(len, soak.sent))} messages; checked: {dict(soak.checks)}")  # noqa: T201
+        print(f"\n{checked}")  # noqa: T201
+
+
+@draw.gateway_fault
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("fault", PACKETS_DROPPED, ids=lambda fault: fault.__name__)
+def test_what_is_owed_comes_though_packets_are_dropped(
+    tmp_path: Path,
+    java_home: Path,
+    jars: Path,
+    unique_prefix: str,
+    fault: Fault,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The same, where the network itself is cut: also connections cannot be made."""
+    namespaces.required()
+
+    def live(network: Namespace) -> str:
+        with (
+            site_broker(tmp_path / "kafka", java_home) as broker,
+            NamespaceSite(network, tmp_path, broker, unique_prefix) as site,
+        ):
+            return survives(site, fault.__name__, fault)
+
+    (tmp_path / "kafka").mkdir()
+    with Namespace("site") as network:
+        checked = network.call(live, network)
+    with capsys.disabled():
+        print(f"\n{checked}")  # noqa: T201
 
 
 @draw.gateway_fault
