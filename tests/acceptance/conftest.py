@@ -21,6 +21,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory, java_home: Path, jars: Path)
         # Short pauses are nothing that these tests look at, and two cores have enough to do.
         "WAYSTATION_ROUTER__STANDBY_QUERY": "false",
         # Other tests keep a processor busy: what gives way to them would take minutes.
+        "WAYSTATION_STACK__LEDGER_NICENESS": "0",
         "WAYSTATION_STACK__ROUTER_START_NICENESS": "0",
         "WAYSTATION_STACK__ROUTER_REPLACE_NICENESS": "0",
         "WAYSTATION_STACK__START_TIMEOUT_S": "200",

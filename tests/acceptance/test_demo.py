@@ -28,6 +28,7 @@ def test_a_short_day_loses_nothing_doubles_nothing_and_completes(tmp_path: Path,
         **os.environ,
         "JAVA_HOME": str(java_home),
         "WAYSTATION_STACK__START_TIMEOUT_S": "300",
+        "WAYSTATION_STACK__LEDGER_NICENESS": "0",  # other tests keep a processor busy
         "WAYSTATION_LEDGER__TRIGGER_S": "2.0",
         # How quick it is says something of the machine, and of whatever else that does.
         "WAYSTATION_QUALITY__ROUTING_MS": "60000",

@@ -94,7 +94,7 @@ def killed(harness: LedgerHarness) -> tuple[Found, Found]:
     """What is expected and what is found after all queries were killed at each step, each in a batch of its own."""
     with pytest.MonkeyPatch.context() as patch:
         kills = Kills(patch)
-        for number, step in enumerate(draw.some(list(STEPS), 2, "steps of the ledger")):
+        for number, step in enumerate(draw.some(list(STEPS), 1, "steps of the ledger")):
             kills.number, kills.effects = number, STEPS[step]
             harness.clock_s = CLOCKS_S[(number + draw.SEED) % 4]
             harness.say_round()

@@ -14,7 +14,7 @@ from tests import draw
 from tests.unit.jobs.ledger_tables import append
 from tests.unit.jobs.report.report_ledger import NOON, message
 
-RUNS = draw.times(6, 1000)
+RUNS = draw.times(3, 1000)
 GUIDE = Path(__file__).parents[3] / "docs" / "analysts.md"
 COMMAND = [sys.executable, "-m", "jobs.cli.main"]
 FEW = "SELECT id, destination FROM messages LIMIT 5"
