@@ -216,6 +216,7 @@ def test_poison_is_quarantined_and_the_queries_go_on(application: Application) -
 def test_a_failing_query_is_restarted_and_stops_no_other(application: Application) -> None:
     """With its checkpoints gone the query fails and says so; the others go on; with them back, it goes on by itself."""
     checkpoints = application.data / "tables" / "presence_history" / "_checkpoints"
+    eventually("its first batch", checkpoints.exists)
     before = application.count("messages"), application.count("presence_history")
     checkpoints.rename(checkpoints.with_name("_gone"))
     checkpoints.write_text("in the way")
