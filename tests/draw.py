@@ -31,7 +31,7 @@ SEED = int(os.environ.setdefault("TEST_SEED", str(random.SystemRandom().randrang
 
 MARKER = "drawn"
 
-long_test = pytest.mark.drawn("long tests", 3)
+long_test = pytest.mark.drawn("long tests", 2)
 """Takes about half a minute or more on two busy processors."""
 
 over_processes = pytest.mark.drawn("feeds and the mesh over processes and a broker", 1)

@@ -25,6 +25,8 @@ from schemas.readiness import read_json
 from schemas.settings import Settings, load_settings
 
 SAMPLE_S = 0.3
+BROKER_S = 3.0
+"""How long the broker may take to answer: without it the rest is shown."""
 MEGABYTE = 1_000_000
 
 
@@ -191,7 +193,7 @@ def topic_lags_of(
     if gateways:
         consumers["gateway"] = lowest(gateway_positions(address) for address in gateways)
     try:
-        ends = topic_ends(admin_client(bootstrap, client), prefix)
+        ends = topic_ends(admin_client(bootstrap, client), prefix, BROKER_S)
     except TopicsError:
         return []
     return topic_lags({end.name: end.end_offsets for end in ends}, consumers)

@@ -106,10 +106,10 @@ def other_settings(admin: AdminClient, there: Iterable[Topic]) -> dict[str, dict
     return found
 
 
-def topic_ends(admin: AdminClient, prefix: str) -> list[TopicEnd]:
+def topic_ends(admin: AdminClient, prefix: str, timeout_s: float = TIMEOUT_S) -> list[TopicEnd]:
     """The end offsets of every topic under `prefix`, ordered by name. Raises TopicsError if the broker does not
-    answer."""
-    counts = {name: count for name, count in _partition_counts(admin).items() if name.startswith(prefix)}
+    answer, at all within `timeout_s`."""
+    counts = {name: count for name, count in _partition_counts(admin, timeout_s).items() if name.startswith(prefix)}
     return _ends(admin, counts)
 
 
@@ -128,9 +128,9 @@ def _ends(admin: AdminClient, counts: Mapping[str, int]) -> list[TopicEnd]:
     return [TopicEnd(name, [ends[name, n] for n in range(count)]) for name, count in sorted(counts.items())]
 
 
-def _partition_counts(admin: AdminClient) -> dict[str, int]:
+def _partition_counts(admin: AdminClient, timeout_s: float = TIMEOUT_S) -> dict[str, int]:
     try:
-        metadata = admin.list_topics(timeout=TIMEOUT_S)
+        metadata = admin.list_topics(timeout=timeout_s)
     except KafkaException as error:
         raise TopicsError(
             f"the broker does not answer: {error.args[0].str()}; check kafka.bootstrap and kafka.client"

@@ -113,7 +113,7 @@ def view_by_polars(tables: str, view: str) -> Rows:
     return list(frames.execute(installed_views("polars")[view]).collect().to_arrow().to_pylist())
 
 
-@pytest.mark.drawn("views read by other engines", 5)
+@pytest.mark.drawn("views read by other engines", 3)
 @pytest.mark.parametrize("view", installed_views())
 def test_every_engine_has_the_same_views(spark: SparkSession, written_ledger: WrittenLedger, view: str) -> None:
     wanted = ordered(view_by_spark(spark, written_ledger.tables, view))

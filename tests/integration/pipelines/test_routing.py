@@ -17,6 +17,7 @@ from pipelines.spark_schemas import table_schema
 from schemas.envelope import Instruction, Meta, ingress_headers
 from schemas.identity import CATCH_ALL, candidate_keys, partition_of, route_key, shard_of
 from schemas.tables import ROUTES
+from tests import draw
 
 SHARDS, PARTITIONS, LEAD_S = 4, 2, 25.0
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
@@ -92,7 +93,7 @@ def message_row(number: int, topic: str, appended: datetime) -> tuple[Any, ...]:
     return topic.encode(), b"payload", headers, 0, number, appended
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=draw.examples(30), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     messages=messages_of,
     routes=routes_of,

@@ -11,7 +11,7 @@ from tests.unit.gateway.shard.home_model import KILLED, HomeModel
 from tests.unit.gateway.shard.virtual_time import run
 
 
-@pytest.mark.drawn("stages of an exchange", 32)
+@pytest.mark.drawn("stages of an exchange", 16)
 @pytest.mark.parametrize("end", ["crash", "stop"])
 @pytest.mark.parametrize("qos", [1, 2])
 @pytest.mark.parametrize("wait_s", [0.0, LEAD_S + 5])

@@ -147,7 +147,7 @@ async def _die(step: int | None, stored: int, disk: str = "kept") -> int:
         return rounds
 
 
-@pytest.mark.drawn("steps of a life", 4)
+@pytest.mark.drawn("steps of a life", 2)
 @pytest.mark.parametrize("disk", ["kept", "lost"])
 @pytest.mark.parametrize("stored", [0, 1])
 @pytest.mark.parametrize("part", range(PARTS))

@@ -26,7 +26,7 @@ from tests.unit.gateway.shard.virtual_time import VirtualLoop
 FILTERS = ("x/1", "x/#", "y/+", "#", "z/1")
 DELAYS_S = {"quick": 0.002, "slow": 0.7, "slower": 7.0, "slowest": 9.0}
 STEPS = 60
-EXAMPLES = draw.times(8, 150)
+EXAMPLES = draw.times(4, 150)
 
 numbers = st.integers(0, 5)
 either = st.integers(0, 1)

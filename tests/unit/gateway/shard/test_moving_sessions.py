@@ -93,7 +93,7 @@ def test_clients_stay_through_many_moves(tmp_path: Path, wait_s: float) -> None:
 
 
 @pytest.mark.parametrize("who", ["source", "target"])
-@pytest.mark.parametrize("rounds", some(range(1, 200, 3), 8, "rounds of a move with its clients"))
+@pytest.mark.parametrize("rounds", some(range(1, 200, 3), 4, "rounds of a move with its clients"))
 def test_killed_at_each_step_of_a_move(tmp_path: Path, who: str, rounds: int) -> None:
     """Whoever has the sockets, and whoever is left: nothing is lost, nothing comes twice at QoS 2."""
 
