@@ -32,7 +32,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Brokers that were asked where topics end; what they answer: one topic of 25 records."""
     found: list[str] = []
 
-    def ends(bootstrap: str, prefix: str) -> list[TopicEnd]:
+    def ends(bootstrap: str, prefix: str, _timeout_s: float) -> list[TopicEnd]:
         found.append(bootstrap)
         return [TopicEnd(f"{prefix}ingress", [25])]
 
