@@ -141,16 +141,16 @@ class Meta(NamedTuple):
         return RETAIN_FLAG in self.flags
 
     def encode(self) -> bytes:
-        expires = "" if self.expires is None else self.expires
-        seq = "" if self.seq is None else self.seq
-        more = "" if self.session is None else f";{self.session}"
-        if self.bundle is not None:
-            more = f"{more or ';'};{self.bundle}"
-        if self.feed is not None:
-            more = f"{more or ';'}{';' if self.bundle is None else ''};{self.feed}"
-        if self.epoch is not None:
-            more = f"{more}{';' * (4 - more.count(';'))}{self.epoch}"
-        return f"{VERSION};{self.qos};{self.flags};{expires};{self.accepted};{seq}{more}".encode()
+        qos, flags, expires, accepted, seq, session, bundle, feed, epoch = self
+        more = "" if session is None else f";{session}"
+        if bundle is not None:
+            more = f"{more or ';'};{bundle}"
+        if feed is not None:
+            more = f"{more or ';'}{';' if bundle is None else ''};{feed}"
+        if epoch is not None:
+            more = f"{more}{';' * (4 - more.count(';'))}{epoch}"
+        end, number = "" if expires is None else expires, "" if seq is None else seq
+        return f"{VERSION};{qos};{flags};{end};{accepted};{number}{more}".encode()
 
     @classmethod
     def decode(cls, raw: bytes) -> "Meta":

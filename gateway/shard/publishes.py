@@ -12,12 +12,6 @@ class PublishesInFlight:
         self.payload_bytes = 0
         self.stored_to: dict[int, int] = {}
 
-    def begun(self, payload_bytes: int) -> None:
-        self.payload_bytes += payload_bytes
-
-    def ended(self, payload_bytes: int) -> None:
-        self.payload_bytes -= payload_bytes
-
     def stored(self, partition: int, position: int) -> None:
         """Publishes before this position are acknowledged."""
         if position > self.stored_to.get(partition, 0):
@@ -28,7 +22,7 @@ class InboundPosition:
     """Up to where on `ingress` all publishes of one shard's clients are known here, by partition.
 
     The bus acknowledges the publishes to a partition in order. So while none is in flight there, all that are to come
-    are behind whatever anybody's publish has reached.
+    are behind whatever anybody's publish has reached. Each publish is counted once, here, for the process too.
     """
 
     def __init__(self, process: PublishesInFlight) -> None:
@@ -41,15 +35,18 @@ class InboundPosition:
         for partition, offset in position.items():
             self._own[partition] = max(offset, self._own.get(partition, 0))
 
-    def begun(self, partition: int) -> None:
+    def begun(self, partition: int, payload_bytes: int = 0) -> None:
         self._in_flight[partition] += 1
+        self._process.payload_bytes += payload_bytes
 
-    def ended(self, partition: int, offset: int | None) -> None:
+    def ended(self, partition: int, offset: int | None, payload_bytes: int = 0) -> None:
         """A publish stands at `offset`, or was refused (None)."""
+        process = self._process
         self._in_flight[partition] -= 1
+        process.payload_bytes -= payload_bytes
         if offset is not None:
             self._own[partition] = offset + 1
-            self._process.stored(partition, offset + 1)
+            process.stored(partition, offset + 1)
 
     @property
     def is_busy(self) -> bool:

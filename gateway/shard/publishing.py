@@ -161,8 +161,7 @@ class Publisher:
     def _send(self, pending: _Pending, topic: str, payload: bytes, headers: Headers) -> None:
         """To `ingress`, and to `retained` if the publish waits for two."""
         self._pending.append(pending)
-        self._node.publishes.begun(pending.size)
-        self._inbound.begun(self._partition)
+        self._inbound.begun(self._partition, pending.size)
         key, topics, bus = topic.encode(), self._node.topics, self._node.bus
         if not pending.retained_first:
             bus.produce(topics.ingress, self._partition, key, payload, headers, partial(self._stored, pending))
@@ -196,21 +195,21 @@ class Publisher:
         seq, of = None, None
         if packet.qos == 2 and session is not None and session.persistent:
             seq, of = packet.packet_id, session.incarnation
-        epoch = self._epoch if packet.qos != 1 or RETAIN_FLAG in flags or is_derived(message_id) else None
+        epoch = self._epoch
+        if epoch is not None and packet.qos == 1 and RETAIN_FLAG not in flags and not is_derived(message_id):
+            epoch = None  # it may come twice
         meta = Meta(packet.qos, flags, expires, int(now * 1e6), seq, of, bundle, None, epoch)
         return ingress_headers(message_id, self._client, meta, properties)
 
     def _stored(self, pending: _Pending, error: Any, record: Record) -> None:
         """The delivery report of a record on `ingress`."""
-        self._node.publishes.ended(pending.size)
-        self._inbound.ended(self._partition, None if error is not None else record.offset())
-        if error is None:
-            offset = record.offset()
-            if pending.qos == 2 and self._session is not None:
-                session = self._session
-                session.inbound.stored(pending.packet_id, offset, to_log=session.persistent)
-                if session.persistent:
-                    self._unsettled.add(session)
+        offset = None if error is not None else record.offset()
+        self._inbound.ended(self._partition, offset, pending.size)
+        if offset is not None and pending.qos == 2 and self._session is not None:
+            session = self._session
+            session.inbound.stored(pending.packet_id, offset, to_log=session.persistent)
+            if session.persistent:
+                self._unsettled.add(session)
         self._one_stored(pending, error)
 
     def _one_stored(self, pending: _Pending, error: Any) -> None:
