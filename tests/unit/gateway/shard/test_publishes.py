@@ -60,8 +60,12 @@ def test_a_refused_publish_is_on_its_way_no_more() -> None:
 
 
 def test_bytes_on_their_way() -> None:
+    """Of all shards, whether Kafka has taken a publish or not."""
     process = PublishesInFlight()
-    process.begun(10)
-    process.begun(5)
-    process.ended(10)
+    first, second = InboundPosition(process), InboundPosition(process)
+    first.begun(0, 10)
+    second.begun(0, 5)
+    second.begun(1, 2)
+    first.ended(0, 0, 10)
+    second.ended(1, None, 2)
     assert process.payload_bytes == 5
