@@ -1,10 +1,8 @@
 """`python -m gateway`: one gateway process, configured by the environment (see schemas.settings.process_settings)."""
 
-import asyncio
 import os
 import sys
 
-import structlog
 import uvloop
 
 from gateway.app import run
@@ -19,8 +17,6 @@ def main() -> int:
         settings = process_settings(os.environ)
         configure_logging(settings.log)
         uvloop.run(run(settings, os.environ.get(PART_VARIABLE, "")))
-    except asyncio.CancelledError:
-        structlog.get_logger(__name__).info("gateway stopped before it was ready")
     except (WaystationError, OSError) as error:
         sys.stderr.write(f"gateway: {error}\n")
         return 1

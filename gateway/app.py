@@ -78,22 +78,39 @@ log = structlog.get_logger(__name__)
 
 
 async def run(settings: Settings, part: str) -> None:
-    """Runs until SIGTERM or SIGINT. Raises an error that is final, so that a supervisor restarts the process; and
-    CancelledError if it is stopped while it starts: it has promised nothing to anybody, and Kafka may be away."""
-    loop, starting = asyncio.get_running_loop(), asyncio.current_task()
+    """Runs until SIGTERM or SIGINT. Raises an error that is final, so that a supervisor restarts the process.
+
+    Before the first client can come it is cancelled: it has promised nothing, and may wait for a Kafka that is away.
+    """
+    loop = asyncio.get_running_loop()
     stopping: asyncio.Future[None] = loop.create_future()
+    takes_clients = asyncio.Event()
+    serving = loop.create_task(_serve(settings, part, stopping, takes_clients))
+
+    def stop() -> None:
+        if not stopping.done():
+            stopping.set_result(None)
+        if not takes_clients.is_set():
+            serving.cancel()
+
+    _on_signals(_STOP_SIGNALS, loop, stop)
+    try:
+        await serving
+    except asyncio.CancelledError:
+        if takes_clients.is_set() or not stopping.done():
+            raise
+        stopping.result()  # raises what has ended the consumer
+        log.info("gateway stopped before it was ready")
+
+
+async def _serve(settings: Settings, part: str, stopping: asyncio.Future[None], takes_clients: asyncio.Event) -> None:
+    """Until `stopping` is done. Sets `takes_clients`; from then on it ends in order only."""
+    loop = asyncio.get_running_loop()
 
     def fatal(error: Exception) -> None:
         if not stopping.done():
             stopping.set_exception(error)
 
-    def stop() -> None:
-        if not stopping.done():
-            stopping.set_result(None)
-        if starting is not None:
-            starting.cancel()
-
-    _on_signals(_STOP_SIGNALS, loop, stop)
     gateway, counts = settings.gateway, Counter[str]()
     limits = gateway.limits
     allow_open_files(limits.open_files, f"gateway.limits.connections = {limits.connections}")
@@ -177,17 +194,17 @@ async def run(settings: Settings, part: str) -> None:
     served = [one.files for one in used if one is not None]
     watcher = Watcher([*access.files, *served, *enrolled, *mesh_files, *member_files])
     _on_signals(_RELOAD_SIGNALS, loop, watcher.reload)
+    mesh = await _mesh(platform, hosts, node)
+    takes_clients.set()
     clients = await Listeners.open(hosts, gateway, tls, quic)
     dispatched = open_dispatched(hosts, gateway)
     relay_at = None if cluster is None else await cluster.listen(clients)
     owner = None if cluster is None else cluster.owners.owner
     access_point = AccessPoint(members, gateway.access_point, Random(), loop.time, owner)
-    mesh = await _mesh(platform, hosts, node)
     http = HttpServer(hosts, gateway, access_point, enrolment, mesh, feed_service)
     ports = clients.ports | await http.open(tls)
     connect_at = advertised(gateway, ports | {"metrics": metrics_port}, socket.gethostname())
     heartbeats.serve(connect_at, relay_at)
-    starting = None  # from now on it ends in order
     if cluster is not None and shared is not None:
         await cluster.take_part(stopping, shared)
     log.info("addresses advertised", **{bearer: f"{at.address}:{at.port}" for bearer, at in connect_at.items()})
