@@ -22,6 +22,7 @@ import schemas.leases
 import schemas.members
 import schemas.session_log
 
+ARGV: Final = (sys.executable, "-m", "tests.later_gateway")
 LATER: Final = "later-release"
 AHEAD: Final = int(sys.argv[1]) if __name__ == "__main__" and len(sys.argv) > 1 else 1
 VERSION: Final = schemas.members.RECORDS + AHEAD

@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, NamedTuple
@@ -13,12 +12,12 @@ from harness.lease_watch import Change
 from jobs.stack.process import wait_until
 from tests.acceptance.site_soak import SiteSoak
 from tests.gateway_site import SPARE, CuttableSite, SiteDispatcher
+from tests.later_gateway import ARGV as LATER_GATEWAY
 
 FROZEN_S: Final = 1.0
 """How long a process stands still, or Kafka is out of reach, after others have its shards."""
 CUT_S: Final = 2.5
 """Well above the time after which silence of a member is suspect."""
-LATER_GATEWAY: Final = [sys.executable, "-m", "tests.later_gateway"]
 MIDDLE_S: Final = 0.02
 """A move takes about this long."""
 
@@ -248,7 +247,7 @@ async def updated(stage: Stage) -> None:
     """A rolling update to the next release, and while both are there, a gateway of either release is killed."""
     first, *others = (stage.site.gateways[name] for name in NAMES)
     for gateway in (first, *others):
-        gateway.argv = LATER_GATEWAY
+        gateway.argv = [*LATER_GATEWAY]
         await replaced(stage, gateway)
         if gateway is first:
             for killed in (first, stage.rng.choice(others)):

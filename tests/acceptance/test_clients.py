@@ -9,14 +9,13 @@ import pytest
 
 from tests import draw
 from tests.acceptance.stack import LEDGER_S, Client, Load, Stack
-from tests.draw import times
 from tests.waiting import wait_for
 
 needs_mosquitto = pytest.mark.skipif(
     shutil.which("mosquitto_pub") is None, reason="mosquitto-clients are not installed"
 )
 
-FRESH_TOPICS = times(300, 1000)
+FRESH_TOPICS = draw.times(300, 1000)
 SUBSCRIPTIONS_A_SESSION = 150
 
 

@@ -2,7 +2,6 @@
 while clients publish (R5, Q7, G8, G14; vernemq#2488)."""
 
 import asyncio
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
@@ -18,7 +17,7 @@ from jobs.stack.process import wait_until
 from tests.draw import site_of_gateways
 from tests.faithful_client import FaithfulClient, eventually
 from tests.gateway_site import CuttableSite, SiteBroker
-from tests.later_gateway import LATER
+from tests.later_gateway import ARGV, LATER
 
 A, B, C = NAMES
 SHARDS: Final = 4
@@ -32,7 +31,7 @@ pytestmark = [site_of_gateways, pytest.mark.timeout(180)]
 def site(tmp_path: Path, of_site: SiteBroker, unique_prefix: str) -> Iterator[CuttableSite]:
     """The third gateway is of the later release."""
     with CuttableSite(tmp_path, of_site, unique_prefix, NAMES, shards=SHARDS) as site:
-        site.gateways[C].argv = [sys.executable, "-m", "tests.later_gateway"]
+        site.gateways[C].argv = [*ARGV]
         site.start()
         site.all_have_standbys()
         yield site

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.errors import GatewayError
 from tests.draw import some
 from tests.unit.gateway.shard.home_client import Client
 from tests.unit.gateway.shard.home_harness import LEAD_S, turn
@@ -114,7 +115,7 @@ def test_killed_at_each_step_of_a_move(tmp_path: Path, who: str, rounds: int) ->
                 await site.give_up(0, target)
                 await site.take_over(0, target)
 
-        await done_or_killed(move(), 3)
+        await done_or_killed(move(), 3, KeyError, GatewayError)
         load.publish(20)
         await turn(1)
         site.end(source if who == "source" else target)

@@ -6,7 +6,7 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
-from gateway.errors import GatewayError, NotAdmitted
+from gateway.errors import NotAdmitted
 from gateway.memory_bus import MemoryBus
 from gateway.shard.arrivals import Arrival
 from gateway.shard.home import Home
@@ -62,15 +62,16 @@ class Gateway:
         return spool
 
 
-async def done_or_killed(work: Coroutine[Any, Any, None], seconds: float) -> None:
-    """What one of them does while one is killed. After `seconds` it waits for what a killed one will never get: in a
-    process of its own that would be gone. So it is cancelled until it ends, whatever it tidies up meanwhile."""
+async def done_or_killed(work: Coroutine[Any, Any, None], seconds: float, *failures: type[Exception]) -> None:
+    """What one of them does while one is killed, which may end with these `failures`. After `seconds` it waits for what
+    a killed one will never get: in a process of its own that would be gone. So it is cancelled until it ends, whatever
+    it tidies up meanwhile."""
     task = asyncio.ensure_future(work)
     await asyncio.wait({task}, timeout=seconds)
     while not task.done():
         task.cancel()
         await asyncio.sleep(0)
-    with contextlib.suppress(asyncio.CancelledError, KeyError, GatewayError):  # of the one that was killed
+    with contextlib.suppress(asyncio.CancelledError, *failures):
         task.result()
 
 
