@@ -21,10 +21,10 @@ def plot(title: str, lines: Sequence[tuple[str, Series]], shown: Callable[[float
     top = max((value for _, series in lines for value in series.values), default=0.0)
     times = lines[0][1].times
     newest = times[-1] if times else 0.0
-    kept = sum(newest - at <= SPAN_S for at in times)
+    first = sum(newest - at > SPAN_S for at in times)
     data = {
-        "times": [round(at - newest, 1) for at in times[len(times) - kept :]],
-        "lines": [[_rounded(value) for value in series.values[len(times) - kept :]] for _, series in lines],
+        "times": [round(at - newest, 1) for at in times[first:]],
+        "lines": [[_rounded(value) for value in series.values[first:]] for _, series in lines],
         "span": SPAN_S,
         "unit": unit,
     }
