@@ -107,8 +107,8 @@ def other_settings(admin: AdminClient, there: Iterable[Topic]) -> dict[str, dict
 
 
 def topic_ends(admin: AdminClient, prefix: str, timeout_s: float = TIMEOUT_S) -> list[TopicEnd]:
-    """The end offsets of every topic under `prefix`, ordered by name. Raises TopicsError if the broker does not
-    answer, at all within `timeout_s`."""
+    """The end offsets of every topic under `prefix`, ordered by name. Raises TopicsError if the broker does not give
+    its first answer within `timeout_s`, or a later one within TIMEOUT_S."""
     counts = {name: count for name, count in _partition_counts(admin, timeout_s).items() if name.startswith(prefix)}
     return _ends(admin, counts)
 
