@@ -7,6 +7,7 @@ import socket
 from typing import Final
 
 from bundles.errors import CertificateError
+from edge.connected_socket import connected_socket
 from edge.mesh.contact_events import Closed
 from edge.node.certificates import Certificates
 from edge.node.contact_driver import READ_BYTES, ContactDriver
@@ -105,21 +106,22 @@ class Links:
         transport: asyncio.BaseTransport
         try:
             _keep_alive(connection, self._idle_s)
-            if dialled:
-                transport, _ = await loop.create_connection(
-                    lambda: protocol,
-                    sock=connection,
-                    ssl=self._tls.client,
-                    server_hostname="",
-                    ssl_handshake_timeout=self._handshake_s,
-                )
-            else:
-                transport, _ = await loop.connect_accepted_socket(
-                    lambda: protocol, connection, ssl=self._tls.server, ssl_handshake_timeout=self._handshake_s
-                )
-        except BaseException:
+        except OSError:
             connection.close()
             raise
+        # From here the event loop owns the socket, see edge.connected_socket.
+        if dialled:
+            transport, _ = await loop.create_connection(
+                lambda: protocol,
+                sock=connection,
+                ssl=self._tls.client,
+                server_hostname="",
+                ssl_handshake_timeout=self._handshake_s,
+            )
+        else:
+            transport, _ = await loop.connect_accepted_socket(
+                lambda: protocol, connection, ssl=self._tls.server, ssl_handshake_timeout=self._handshake_s
+            )
         assert isinstance(transport, asyncio.Transport)
         transport.set_write_buffer_limits(high=READ_BYTES)
         return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
@@ -129,18 +131,10 @@ async def _connect(host: str, port: int) -> socket.socket:
     loop = asyncio.get_running_loop()
     problem: OSError | None = None
     for family, kind, protocol, _, address in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
-        connection = socket.socket(family, kind, protocol)
-        connection.setblocking(False)
         try:
-            await loop.sock_connect(connection, address)
+            return await connected_socket(family, kind, protocol, address)
         except OSError as error:
-            connection.close()
             problem = error
-        except BaseException:
-            connection.close()
-            raise
-        else:
-            return connection
     raise problem or OSError(f"{host} has no address")
 
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, cast
 
 from edge.client.access_point import AccessPoint
+from edge.connected_socket import connected_socket
 from edge.uplink.errors import NotReachable
 
 HEAD_BYTES_MAX: Final = 32 << 10
@@ -149,22 +150,15 @@ class HttpTransport:
             raise NotReachable(f"the name {self.base.host} cannot be resolved: {text}", is_certain=True) from error
         problem: Exception = NotReachable(f"{self.base.host} has no address")
         for family, kind, protocol, _, address in found:
-            sock = socket.socket(family, kind, protocol)
             try:
-                sock.setblocking(False)
-                self._bind(sock)
                 async with asyncio.timeout(timeout_s / len(found)):
-                    await loop.sock_connect(sock, address)
+                    sock = await connected_socket(family, kind, protocol, address, self._bind)
                     reader, writer = await asyncio.open_connection(
                         sock=sock, ssl=self._tls, server_hostname=self._server_hostname, limit=HEAD_BYTES_MAX
                     )
                     return _Connection(reader, writer)
             except (OSError, ValueError) as error:
                 problem = error
-                sock.close()
-            except BaseException:
-                sock.close()
-                raise
         raise _not_connected(problem, timeout_s) from problem
 
     def _bind(self, sock: socket.socket) -> None:

@@ -23,6 +23,8 @@ from tests.unit.bundles.keys import AUTHORITY, authority_key, certificate, ident
 from tests.unit.edge.node.node_host import NOW_S, Join, NodeHost, certificates, eventually, send
 
 DAY_S = 86_400
+MOMENTS = 24
+"""Turns of the event loop in which a link to this machine is opened."""
 
 
 @asynccontextmanager
@@ -190,6 +192,28 @@ def test_who_says_nothing_is_closed(tmp_path: Path) -> None:
                 assert b"nothing came" in await read_to_end(reader)
 
     asyncio.run(run())
+
+
+def test_dialling_may_be_given_up_at_any_moment(tmp_path: Path) -> None:
+    """M7: another link can be opened after it, with the descriptor that its connection had."""
+    a, b = (NodeHost(name, tmp_path) for name in "ab")
+
+    async def run(turns: int) -> None:
+        async with a.running() as one, b.running() as other:
+            given_up = asyncio.create_task(one.links.dial("127.0.0.1", other.port, asyncio.Future()))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            given_up.cancel()
+            await asyncio.wait([given_up])
+            name: asyncio.Future[str] = asyncio.Future()
+            dialled = asyncio.create_task(one.links.dial("127.0.0.1", other.port, name))
+            await asyncio.wait([dialled, name], return_when=asyncio.FIRST_COMPLETED)
+            assert name.done(), dialled
+            dialled.cancel()
+            await asyncio.wait([dialled])
+
+    for turns in range(MOMENTS):
+        asyncio.run(run(turns))
 
 
 def test_two_that_dial_each_other_keep_one_link(tmp_path: Path) -> None:

@@ -24,6 +24,8 @@ HOST = "127.0.0.1"
 LIMITS = Limits(request_s=20, small_s=20, answer_bytes=100_000)
 ONE = BundlesRequest([b"bundle"])
 TAKEN = BundlesAnswer([BundleResult("taken", receipt=b"receipt")])
+MOMENTS = 24
+"""Turns of the event loop in which a connection over TLS to this machine is made."""
 Serve = Callable[[bytes], bytes | None]
 
 
@@ -200,27 +202,37 @@ def test_a_refused_connection_is_certain() -> None:
     assert caught.value.is_certain
 
 
+@contextlib.asynccontextmanager
+async def tls_server(authority: Authority) -> AsyncIterator[AccessPoint]:
+    """Answers one request of each connection."""
+    signed = authority.sign("server")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(signed.certificate, signed.key)
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, EOFError):
+            await reader.readuntil(b"[]}")
+            writer.write(http_answer(msgspec.json.encode(PresenceAnswer({}, {}))))
+        writer.close()
+
+    async with await asyncio.start_server(talk, HOST, 0, ssl=context) as listener:
+        yield AccessPoint.parse(f"https://{HOST}:{listener.sockets[0].getsockname()[1]}")
+
+
+def tls_api(base: AccessPoint, trusted: Authority) -> GatewayApi:
+    return GatewayApi(HttpTransport(base, tls=ssl.create_default_context(cafile=str(trusted.file))), limits=LIMITS)
+
+
 @pytest.mark.parametrize("is_trusted", [True, False])
 def test_only_a_trusted_certificate_is_a_gateways(tmp_path: Path, is_trusted: bool) -> None:
     """M3: a network may answer https with a certificate of its own."""
     authority = Authority(tmp_path, "right")
-    signed = authority.sign("server")
-    theirs = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    theirs.load_cert_chain(signed.certificate, signed.key)
     trusted = authority if is_trusted else Authority(tmp_path, "wrong")
-    ours = ssl.create_default_context(cafile=str(trusted.file))
 
     async def scenario() -> None:
-        async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await reader.readuntil(b"[]}")
-            writer.write(http_answer(msgspec.json.encode(PresenceAnswer({}, {}))))
-            writer.close()
-
-        async with await asyncio.start_server(talk, HOST, 0, ssl=theirs) as listener:
-            base = AccessPoint.parse(f"https://{HOST}:{listener.sockets[0].getsockname()[1]}")
-            transport = HttpTransport(base, tls=ours)
-            await GatewayApi(transport, limits=LIMITS).probe()
-            transport.close()
+        async with tls_server(authority) as base:
+            with contextlib.closing(tls_api(base, trusted)) as api:
+                await api.probe()
 
     if is_trusted:
         asyncio.run(scenario())
@@ -228,6 +240,24 @@ def test_only_a_trusted_certificate_is_a_gateways(tmp_path: Path, is_trusted: bo
     with pytest.raises(NotReachable, match="certificate is not trusted") as caught:
         asyncio.run(scenario())
     assert caught.value.is_certain
+
+
+def test_a_request_may_be_given_up_at_any_moment(tmp_path: Path) -> None:
+    """M3: others can be made after it, with the descriptor that its connection had."""
+    authority = Authority(tmp_path, "right")
+
+    async def scenario(turns: int) -> None:
+        async with tls_server(authority) as base:
+            with contextlib.closing(tls_api(base, authority)) as api:
+                given_up = asyncio.create_task(api.probe())
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                given_up.cancel()
+                await asyncio.wait([given_up])
+                await api.probe()
+
+    for turns in range(MOMENTS):
+        asyncio.run(scenario(turns))
 
 
 def test_a_connection_is_kept_and_replaced_when_the_server_has_closed_it() -> None:
