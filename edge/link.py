@@ -165,6 +165,10 @@ async def open_link(address: Address, receiver: Receiver, timeout_s: float) -> L
         problem.__cause__ = error
     except Unreachable as error:
         problem = error
+    except asyncio.CancelledError:
+        if link is not None:
+            link.abort()
+        raise
     if link is not None:
         link.abort()
     raise problem

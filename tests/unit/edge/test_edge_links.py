@@ -1,6 +1,7 @@
 """How a client reaches its server, or says why it does not: TLS, WebSocket, servers that speak something else."""
 
 import asyncio
+import contextlib
 import errno
 import ssl
 from collections.abc import AsyncIterator, Callable
@@ -157,6 +158,33 @@ def test_a_server_without_websocket(answer: bytes | None) -> None:
     error = fails(answer, "/mqtt")
     assert isinstance(error, Unreachable)
     assert answer is None or "WebSocket" in str(error)
+
+
+@pytest.mark.parametrize("path", [None, "/mqtt"])
+def test_a_caller_that_no_longer_waits_leaves_no_connection(path: str | None) -> None:
+    """Such as one with a timeout of its own, while the server says nothing."""
+
+    async def run() -> None:
+        came, gone = asyncio.Event(), asyncio.Event()
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read(1)
+            came.set()
+            with contextlib.suppress(OSError):
+                await reader.read()
+            gone.set()
+            writer.close()
+
+        async with await asyncio.start_server(serve, HOST, 0) as listening:
+            port = listening.sockets[0].getsockname()[1]
+            client = MqttClient(Address(HOST, port, websocket_path=path), Connect("c"))
+            connecting = asyncio.create_task(client.connect())
+            await came.wait()
+            connecting.cancel()
+            await asyncio.wait([connecting])
+            await gone.wait()
+
+    asyncio.run(asyncio.wait_for(run(), 10))
 
 
 @pytest.mark.parametrize("trusted", [True, False])
