@@ -79,14 +79,9 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """What a test with Spark, or a file of tests with real processes, leaves to the garbage collector is not blamed on
-    a later one."""
-    if _uses_spark(item) or (_has_processes(item) and (nextitem is None or nextitem.path != item.path)):
+    """What a test with Spark, or a file of others, leaves to the garbage collector is not blamed on a later one."""
+    if _uses_spark(item) or nextitem is None or nextitem.path != item.path:
         gc.collect()
-
-
-def _has_processes(item: pytest.Item) -> bool:
-    return not {"integration", "acceptance"}.isdisjoint(item.path.parts)
 
 
 def _uses_spark(item: pytest.Item) -> bool:
