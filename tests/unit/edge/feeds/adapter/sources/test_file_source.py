@@ -16,6 +16,7 @@ from edge.feeds.formats.csv_lines import csv_lines
 from edge.feeds.formats.lines import Content, LineParser
 from feeds.line_mapping import LineMapping
 from tests.unit.edge.feeds.adapter.adapter_data import KeptIntake, message
+from tests.unit.gateway.shard.virtual_time import run
 
 PATIENCE_S = 30
 
@@ -141,7 +142,7 @@ def test_a_replay_keeps_the_order_and_the_place() -> None:
         piece = Piece([message(number, at_us=number * 60_000_000) for number in range(4)] + [message(4)], 1, place)
         return [part async for part in Pace(1_000.0).parts(piece)]
 
-    parts = asyncio.run(scenario())
+    parts = run(scenario())
     assert [one.number for part in parts for one in part.found if hasattr(one, "number")] == [0, 1, 2, 3, 4]
     assert [part.place for part in parts] == [None] * (len(parts) - 1) + [FilePlace(0, 0, 9)]
     assert len(parts) == 4
