@@ -28,9 +28,10 @@ class _Client(NamedTuple):
         """The first packet that answers; None if the connection ends before."""
         try:
             self.writer.write(encode(packet, VERSION_5))
-            while data := await asyncio.wait_for(self.reader.read(1 << 16), ANSWER_S):
-                if packets := self.decoder.feed(data):
-                    return packets[0]
+            async with asyncio.timeout(ANSWER_S):
+                while data := await self.reader.read(1 << 16):
+                    if packets := self.decoder.feed(data):
+                        return packets[0]
         except (OSError, TimeoutError):
             pass
         return None

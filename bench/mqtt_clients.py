@@ -32,7 +32,8 @@ class Client(asyncio.Protocol):
         """Sends a packet and waits for the one that answers it."""
         self._answer = asyncio.get_running_loop().create_future()
         self.transport.write(data)
-        await asyncio.wait_for(self._answer, 60)
+        async with asyncio.timeout(60):
+            await self._answer
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport

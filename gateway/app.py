@@ -236,7 +236,8 @@ async def _serve(settings: Settings, part: str, stopping: asyncio.Future[None], 
         await watcher.stop()
         access.authenticator.close()
         try:
-            await asyncio.wait_for(home.stop(), _FLUSH_TIMEOUT_S)
+            async with asyncio.timeout(_FLUSH_TIMEOUT_S):
+                await home.stop()
         except Exception as error:  # the next start continues from the previous checkpoint
             log.warning("the last checkpoint failed", reason=str(error) or type(error).__name__)
         heartbeats.leave()

@@ -83,7 +83,8 @@ class Watcher:
     async def _run(self) -> None:
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), _INTERVAL_S)
+                async with asyncio.timeout(_INTERVAL_S):
+                    await self._wake.wait()
             anyway = self._wake.is_set()
             self._wake.clear()
             for file in self._files:

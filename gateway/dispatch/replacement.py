@@ -100,7 +100,8 @@ async def find_predecessor(directory: SocketDirectory, timeout_s: float = ANSWER
     channel = Channel(connection, came, ended)
     try:
         await _send(channel, encode_frame(Frame("ask")))
-        listening = await asyncio.wait_for(answered, timeout_s)
+        async with asyncio.timeout(timeout_s):
+            listening = await answered
     except TimeoutError:
         listening = []
     if not listening:

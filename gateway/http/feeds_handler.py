@@ -207,7 +207,8 @@ class FeedsHandler:
     async def _stored(self, work: Awaitable[T]) -> T:
         """The result of work that waits for Kafka. Raises Problem 409, 429, 503."""
         try:
-            return await asyncio.wait_for(work, self._settings.kafka_timeout_s)
+            async with asyncio.timeout(self._settings.kafka_timeout_s):
+                return await work
         except TimeoutError as error:
             raise Problem(503, "kafka_timeout", "Kafka did not answer in time; it may still be stored") from error
         except BusError as error:

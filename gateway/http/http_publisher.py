@@ -102,7 +102,8 @@ class HttpPublisher:
                 answer.add_done_callback(lambda _: self._on_way.pop(message_id))
             await self._answered(answer, posted)
         try:
-            await asyncio.wait_for(home.promises.confirm(), self._timeout_s)
+            async with asyncio.timeout(self._timeout_s):
+                await home.promises.confirm()
         except TimeoutError as error:
             raise _not_confirmed(posted) from error
         return Stored(message_id, earlier is not None)

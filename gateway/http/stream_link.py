@@ -162,7 +162,8 @@ class StreamLink:
         """Waits for something to write; writes a comment if nothing comes."""
         self._wake.clear()
         try:
-            await asyncio.wait_for(self._wake.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
         except TimeoutError:
             is_full = len(self._window) >= self._most
             text = f"waiting: {len(self._window)} events are not acknowledged" if is_full else "nothing new"

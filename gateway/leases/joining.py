@@ -167,7 +167,8 @@ class Cluster:
         control = self.control
         control.drain()
         try:
-            await asyncio.wait_for(control.drained(), _DRAIN_S)
+            async with asyncio.timeout(_DRAIN_S):
+                await control.drained()
         except TimeoutError:
             left = [shard for shard in range(len(control.table)) if control.owned(shard)]
             log.warning("shards are left at the end of the gateway; others take them over", shards=left)

@@ -319,7 +319,8 @@ class ShardSpool:
                 self.outage.mended(spool_key, self._clock())
                 return page
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), pause_s)
+                async with asyncio.timeout(pause_s):
+                    await self._stopping.wait()
             pause_s = min(2 * pause_s, longest_s)
 
     def delivery_of(self, spooled: SpooledDelivery, now: float) -> Delivery:

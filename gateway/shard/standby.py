@@ -293,7 +293,8 @@ class Standbys:
         """Collects for a while, then applies what has come."""
         if self._waiting < AT_ONCE:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._many.wait(), EVERY_S)
+                async with asyncio.timeout(EVERY_S):
+                    await self._many.wait()
         try:
             for followed in list(self._by_token.values()):
                 if followed.spool or followed.of_sessions:

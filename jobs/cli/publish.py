@@ -151,11 +151,13 @@ class _Publishing:
         if not self._qos:
             # A QoS 0 message has no answer. The answer to a later packet shows that the gateway has read the message
             # and did not end the connection because of it.
-            await asyncio.wait_for(client.unsubscribe(self._topic), TIMEOUT_S)
+            async with asyncio.timeout(TIMEOUT_S):
+                await client.unsubscribe(self._topic)
 
     async def _take(self, answers: Answers) -> None:
         try:
-            await asyncio.wait_for(answers.popleft(), TIMEOUT_S)
+            async with asyncio.timeout(TIMEOUT_S):
+                await answers.popleft()
         except TimeoutError:
             raise JobError(
                 f"the gateway did not acknowledge message {self._acknowledged + 1} within {TIMEOUT_S:g} s: "

@@ -74,3 +74,24 @@ def test_the_watcher_looks_once_a_second_and_at_once_when_told() -> None:
         assert looks == [(1, False), (2, False), (2.5, True), (3.5, False)]
 
     run(scenario())
+
+
+@pytest.mark.parametrize("turns", range(6))
+def test_it_may_be_stopped_just_after_it_was_told_to_look(turns: int) -> None:
+    """SIGHUP and SIGTERM one after the other."""
+
+    class Quiet(Watched[int]):
+        async def refresh(self, *, anyway: bool = False) -> None:
+            await asyncio.sleep(0)
+
+    async def scenario() -> None:
+        watcher = Watcher([Quiet([], lambda: 0)])
+        await asyncio.sleep(0.5)
+        watcher.reload()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        stopped = asyncio.create_task(watcher.stop())
+        await asyncio.wait([stopped], timeout=100)
+        assert stopped.done()
+
+    run(scenario())
