@@ -382,7 +382,8 @@ class Home:
     async def _pause(self, seconds: float) -> bool:
         """False if the home stops meanwhile."""
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._node.stopping.wait(), seconds)  # noqa: TID251 - the event ends it, too
+            async with asyncio.timeout(seconds):
+                await self._node.stopping.wait()
         return not self._node.stopping.is_set()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

@@ -37,19 +37,19 @@ TURN_S = 0.05
 class InlineSpool(SpoolThread):
     """Runs on the loop, one turn later; a dead one never answers."""
 
-    def __init__(self, spool: Spool, all_of_them: "InlineSpools") -> None:
+    def __init__(self, shard: int, spool: Spool, all_of_them: "InlineSpools") -> None:
         super().__init__(spool, ThreadPoolExecutor(1))  # which is not used
         self.inline = spool
-        self._all = all_of_them
+        self._shard, self._all = shard, all_of_them
 
     async def call(self, method: Callable[..., Any], *arguments: Any) -> Any:
         await asyncio.sleep(0)
-        if method is Spool.commit and self._all.dies == "before" and not self._all.is_dead:
+        if method is Spool.commit and self._all.dies_at(self._shard, "before") and not self._all.is_dead:
             self._all.die()
         if self._all.is_dead:
             await asyncio.get_running_loop().create_future()
         result = method(self.inline, *arguments)
-        if method is Spool.commit and self._all.dies == "after":
+        if method is Spool.commit and self._all.dies_at(self._shard, "after"):
             self._all.die()
         await asyncio.sleep(0)
         if self._all.is_dead:
@@ -58,13 +58,18 @@ class InlineSpool(SpoolThread):
 
 
 class InlineSpools:
-    """The spools of all shards. `die` is called before or after (`dies`) the next commit of any."""
+    """The spools of all shards. `die` is called before or after (`dies`) the next commit of the shard `dying`; None is
+    any."""
 
     def __init__(self, directory: Path, shards: int) -> None:
-        self.files = {n: InlineSpool(Spool(str(directory / f"{n}.sqlite")), self) for n in range(shards)}
+        self.files = {n: InlineSpool(n, Spool(str(directory / f"{n}.sqlite")), self) for n in range(shards)}
         self.is_dead = False
         self.die: Callable[[], None] = lambda: None
         self.dies: str | None = None
+        self.dying: int | None = None
+
+    def dies_at(self, shard: int, when: str) -> bool:
+        return self.dies == when and self.dying in (None, shard)
 
     def fill_disk(self) -> None:
         """The files may not grow any more: SQLite says that the disk is full."""

@@ -194,7 +194,7 @@ def test_a_session_that_ends_with_its_connection_ends_when_it_is_too_slow(tmp_pa
 
 
 def test_what_was_dropped_does_not_come_back(tmp_path: Path) -> None:
-    """Q2, G9: crashed right after the outcome is there, before any commit of the spool."""
+    """Q2, G9: crashed right after the outcome is there, before any commit of the receiver's spool."""
 
     async def scenario() -> None:
         harness, sender, receiver = await meeting(tmp_path, queue_messages=5, queue_full="drop_oldest")
@@ -205,7 +205,7 @@ def test_what_was_dropped_does_not_come_back(tmp_path: Path) -> None:
         while len(receiver.attached.session.dropping) < 3:
             await turn(0.001)
         assert dropped(harness, "receiver") == []
-        harness.spool.dies = "before"
+        harness.spool.dies, harness.spool.dying = "before", receiver.attached.home.number
         await turn(5)
         assert not harness.is_up
         assert dropped(harness, "receiver") == numbers(0, 3)

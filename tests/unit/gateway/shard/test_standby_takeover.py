@@ -16,7 +16,7 @@ from tests.unit.gateway.shard.virtual_time import VirtualLoop, run
 
 def standbys_of(gateway: Gateway, number: int, path: Path) -> Standbys:
     """The gateway keeps a shard warm that another one owns."""
-    spool = InlineSpool(Spool(str(path)), gateway.spools)
+    spool = InlineSpool(number, Spool(str(path)), gateway.spools)
     gateway.spools.files[number] = spool
     node = gateway.node
     return Standbys(gateway.bus, node.topics, {number: spool}, 10_000_000, node.clock, lambda *_: None, node.on_fatal)

@@ -57,7 +57,7 @@ class Gateway:
                 client.link = None
 
     def _spool(self, number: int) -> InlineSpool:
-        spool = InlineSpool(Spool(str(self._directory / f"{number}.sqlite")), self.spools)
+        spool = InlineSpool(number, Spool(str(self._directory / f"{number}.sqlite")), self.spools)
         self.spools.files[number] = spool
         return spool
 
