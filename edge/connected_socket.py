@@ -14,8 +14,8 @@ from typing import Any
 async def connected_socket(
     family: int, kind: int, protocol: int, address: Any, prepare: Callable[[socket.socket], None] = lambda _: None
 ) -> socket.socket:
-    """`prepare` may set options before it connects. The arguments are of `getaddrinfo`. Raises OSError; the socket is
-    closed then."""
+    """A socket for one of the addresses that `getaddrinfo` has found. `prepare` may set options before it connects.
+    Raises OSError, and what `prepare` raises; the socket is closed then."""
     made = socket.socket(family, kind, protocol)
     try:
         made.setblocking(False)

@@ -8,7 +8,7 @@ import ssl
 from dataclasses import dataclass
 from typing import Final, Protocol, cast
 
-from edge.errors import MqttClientError, Unreachable
+from edge.errors import Unreachable
 
 CLOSE_TIMEOUT_S: Final = 5.0
 
@@ -136,42 +136,32 @@ class Link(asyncio.Protocol):
 
 async def open_link(address: Address, receiver: Receiver, timeout_s: float) -> Link:
     """Opens a link to `address`, ready for MQTT. Raises Unreachable, which says why it failed."""
-    loop, link = asyncio.get_running_loop(), None
-    hostname = (address.server_hostname or address.host) if address.tls is not None else None
-
-    def make() -> Link:
-        nonlocal link
-        link = _make_link(address, receiver)
-        return link
-
     try:
         async with asyncio.timeout(timeout_s):
             if address.quic is not None:
                 from edge.quic_link import open_quic_link  # imported here: users of TCP need not pay its memory
 
                 return await open_quic_link(address, address.quic, receiver)
-            _, link = await loop.create_connection(
-                make, address.host, address.port, ssl=address.tls, server_hostname=hostname
-            )
-            await link.ready()
-            return link
+            return await _open(address, _make_link(address, receiver))
     except TimeoutError as error:
-        problem: MqttClientError = Unreachable(f"{address} did not answer within {timeout_s:g} s")
-        problem.__cause__ = error
+        raise Unreachable(f"{address} did not answer within {timeout_s:g} s") from error
     except OSError as error:  # includes SSLError
         # asyncio gives no text if the server closes during the handshake of TLS.
         reason = error.strerror or str(error) or f"it closed the connection ({type(error).__name__})"
-        problem = Unreachable(f"{address} cannot be reached: {reason}")
-        problem.__cause__ = error
-    except Unreachable as error:
-        problem = error
-    except asyncio.CancelledError:
-        if link is not None:
-            link.abort()
-        raise
-    if link is not None:
+        raise Unreachable(f"{address} cannot be reached: {reason}") from error
+
+
+async def _open(address: Address, link: Link) -> Link:
+    hostname = (address.server_hostname or address.host) if address.tls is not None else None
+    try:
+        await asyncio.get_running_loop().create_connection(
+            lambda: link, address.host, address.port, ssl=address.tls, server_hostname=hostname
+        )
+        await link.ready()
+    except BaseException:
         link.abort()
-    raise problem
+        raise
+    return link
 
 
 def _make_link(address: Address, receiver: Receiver) -> Link:

@@ -106,10 +106,10 @@ class Links:
         transport: asyncio.BaseTransport
         try:
             _keep_alive(connection, self._idle_s)
-        except OSError:
+        except BaseException:
             connection.close()
             raise
-        # From here the event loop owns the socket, see edge.connected_socket.
+        # From here on the event loop owns the socket, see edge.connected_socket.
         if dialled:
             transport, _ = await loop.create_connection(
                 lambda: protocol,
