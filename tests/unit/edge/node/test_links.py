@@ -20,11 +20,10 @@ from edge.node.node import MeshNode
 from edge.node.tls import LinkTls
 from edge.reconnect import FullJitter
 from tests.unit.bundles.keys import AUTHORITY, authority_key, certificate, identity, key, sealing_key
+from tests.unit.edge.given_up import MOMENTS, given_up
 from tests.unit.edge.node.node_host import NOW_S, Join, NodeHost, certificates, eventually, send
 
 DAY_S = 86_400
-MOMENTS = 24
-"""Turns of the event loop in which a link to this machine is opened."""
 
 
 @asynccontextmanager
@@ -200,11 +199,7 @@ def test_dialling_may_be_given_up_at_any_moment(tmp_path: Path) -> None:
 
     async def run(turns: int) -> None:
         async with a.running() as one, b.running() as other:
-            given_up = asyncio.create_task(one.links.dial("127.0.0.1", other.port, asyncio.Future()))
-            for _ in range(turns):
-                await asyncio.sleep(0)
-            given_up.cancel()
-            await asyncio.wait([given_up])
+            await given_up(one.links.dial("127.0.0.1", other.port, asyncio.Future()), turns)
             name: asyncio.Future[str] = asyncio.Future()
             dialled = asyncio.create_task(one.links.dial("127.0.0.1", other.port, name))
             await asyncio.wait([dialled, name], return_when=asyncio.FIRST_COMPLETED)

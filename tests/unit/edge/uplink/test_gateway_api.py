@@ -19,13 +19,12 @@ from edge.uplink.http_transport import HttpTransport, Source, Traffic
 from harness.keys import Authority
 from schemas.mesh_api import BundleResult, BundlesAnswer, BundlesRequest, MeshState, PresenceAnswer, ReportsAnswer
 from tests import draw
+from tests.unit.edge.given_up import MOMENTS, given_up
 
 HOST = "127.0.0.1"
 LIMITS = Limits(request_s=20, small_s=20, answer_bytes=100_000)
 ONE = BundlesRequest([b"bundle"])
 TAKEN = BundlesAnswer([BundleResult("taken", receipt=b"receipt")])
-MOMENTS = 24
-"""Turns of the event loop in which a connection over TLS to this machine is made."""
 Serve = Callable[[bytes], bytes | None]
 
 
@@ -249,11 +248,7 @@ def test_a_request_may_be_given_up_at_any_moment(tmp_path: Path) -> None:
     async def scenario(turns: int) -> None:
         async with tls_server(authority) as base:
             with contextlib.closing(tls_api(base, authority)) as api:
-                given_up = asyncio.create_task(api.probe())
-                for _ in range(turns):
-                    await asyncio.sleep(0)
-                given_up.cancel()
-                await asyncio.wait([given_up])
+                await given_up(api.probe(), turns)
                 await api.probe()
 
     for turns in range(MOMENTS):
