@@ -5,7 +5,9 @@ duplicates what is still to be delivered. A commit is several records, and its w
 source has two *places* in the changelog, `<key>/0` and `<key>/1`, and is written to them in turn, with the number of
 the commit. The shard's position (:mod:`gateway.shard.merged_feeds`) names the last number that counts: of the two
 records of a source the one with the highest number up to that is its state, and the other one is from a commit that has
-failed, or older. Only sources that have changed are written.
+failed, or older. A home whose commit has failed half-way makes no other
+(:class:`gateway.shard.checkpoint.Checkpointer`), which would overwrite the state that counts. Only sources that have
+changed are written.
 
 Messages that are held are not in it, but their positions on `egress`: a restart reads them again.
 """

@@ -54,7 +54,8 @@ steps = st.sampled_from(["", "", "", "commit", "commit", "torn commit", "crash"]
 
 class Lives:
     """Lives of a home that read the same records. `changelog` is what was written of sources, `blob` the position that
-    was committed last, `unfinished` the positions that it names; `seen` every release that was offered."""
+    was committed last, `unfinished` the positions that it names; `seen` every release that was offered. A life whose
+    commit was torn makes no other (:class:`gateway.shard.checkpoint.Checkpointer`)."""
 
     def __init__(self, records: Records) -> None:
         self.records = records
@@ -65,6 +66,7 @@ class Lives:
         self.seen: dict[int, tuple[int, bool]] = {}
         self.feeds = MergedFeeds([FEED], SETTINGS)
         self.next = 0
+        self.is_torn = False
 
     def go_on(self) -> None:
         found, position = self.records[self.next], self.next
@@ -83,6 +85,8 @@ class Lives:
 
     def commit(self, finished: set[int], *, is_torn: bool) -> None:
         self.live = {number: one for number, one in self.live.items() if number not in finished}
+        if self.is_torn:
+            return
         pending = [
             PendingMessage(one.copy.message, 0, one.copy.position, 0.0, [], release=one.release)
             for one in self.live.values()
@@ -90,6 +94,7 @@ class Lives:
         written, blob = self.feeds.save(self.next, pending)
         for key, value in written.items():
             checked(key, value)
+        self.is_torn = is_torn
         if is_torn:
             self.changelog |= dict(list(written.items())[: len(written) // 2 + 1])
             return
@@ -101,6 +106,7 @@ class Lives:
         self.feeds = MergedFeeds([FEED], SETTINGS)
         self.feeds.restore(self.changelog.items(), self.blob, 0.0)
         self.live.clear()
+        self.is_torn = False
         self.next = self.feeds.applied_to
         for position in self.unfinished:
             found = self.records[position]
