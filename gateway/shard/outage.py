@@ -9,7 +9,7 @@ log = structlog.get_logger(__name__)
 
 
 class SpoolOutage:
-    """Of what was tried (`write`, `finished`, or the backlog of a session) what fails at present.
+    """Of what was tried (`write`, `mend`, `finished`, or the backlog of a session) what fails at present.
 
     `reason` is the latest error, "" while all is well, for whoever asks whether the gateway is well; `is_full` while so
     much waits in memory for the spool that no more is to be read from Kafka. Failing and mending are logged once each,

@@ -204,7 +204,7 @@ class ShardSpool:
         is_same = taken.batch.is_empty() and positions == self._positions
         if is_same and not self._is_behind and not self._must_commit(now):
             return
-        await self._mend()
+        await self._mend(now)
         marker = Marker(taken.last_row, taken.last_mid, positions, self.epoch)
         tombstones: list[Record] = [(key, None) for key in [*self._uncommitted, *self._removable_fences()]]
         offset, at_ms = await self._changelog.append([*tombstones, *records_of(taken.batch, marker)])
@@ -230,18 +230,25 @@ class ShardSpool:
         fenced = self._changelog.fenced
         return [] if fenced is None else [fence_key(epoch) for epoch in fenced.fences.removable()]
 
-    async def _mend(self) -> None:
+    async def _mend(self, now: float) -> None:
         """Writes again what void records have overwritten, as the file has it: so the file must have all. The marker
-        is left to the commit, if there was none before."""
+        is left to the commit, if there was none before. What cannot be read is left to the next commit: this one must
+        not fail before it has written what was taken."""
         fenced = self._changelog.fenced
         if fenced is None or self._is_behind:
             return
         keys = fenced.fences.unmended
         for start in range(0, len(keys), _MENDED_AT_ONCE):
-            found = await self._thread.call(Spool.records, keys[start : start + _MENDED_AT_ONCE])
+            try:
+                found = await self._thread.call(Spool.records, keys[start : start + _MENDED_AT_ONCE])
+            except SpoolError as error:
+                self._counts["spool_failed_read"] += 1
+                self.outage.failed("mend", error, now)
+                return
             records = [(key, value) for key, value in found if value is not None or key != MARKER_KEY]
             if records:
                 await self._changelog.append(records)
+        self.outage.mended("mend", now)
 
     def take_done(self) -> list[tuple[Message, list[Instruction]]]:
         """Takes out of what the file could not take what has come and gone: messages to be relinquished."""

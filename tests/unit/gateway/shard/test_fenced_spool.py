@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway.errors import SpoolError
 from gateway.memory_bus import MemoryBroker, MemoryBus, MemoryRecord
 from gateway.shard.changelog import Changelog, catch_up
 from gateway.shard.fenced_partition import FencedPartition
@@ -249,6 +250,39 @@ def test_what_others_write_between_two_commits_is_noticed_and_mended(tmp_path: P
         assert found.fenced[0].state == ([2, 3], [])
         assert again.spool.file.finished() == shard.spool.file.finished()
         assert len(found.malformed) == 0
+
+    run(scenario())
+
+
+def test_a_file_that_cannot_be_read_delays_mending_and_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """G6, G9: what is to be committed meanwhile is written at once."""
+
+    def broken(*_: object) -> list[tuple[bytes, bytes | None]]:
+        raise SpoolError("the disk cannot be read")
+
+    async def scenario() -> None:
+        shard = Shard(tmp_path, [1_000.0])
+        shard.put(fence_key(1), encode_fence(OTHER), 1)
+        shard.put(fence_key(2), encode_fence(ME), 2)
+        await shard.begin(2)
+        shard.spool.add_message(message(1), [Instruction(0, 1, 0, 2, 1)])
+        await shard.commit(a=b"1")
+        [value] = [record.value() for record in shard.log if record.key() == b"m/1"]
+        shard.put(b"m/1", None, 1)
+        await shard.commit(a=b"2")
+        assert shard.spool.file.fences() == ([2], [b"m/1"])
+        shard.spool.add_message(message(2), [Instruction(0, 2, 0, 2, 1)])
+        with monkeypatch.context() as patched:
+            patched.setattr(Spool, "records", broken)
+            await shard.commit(a=b"3")
+        assert "m/2" in {record.key().decode() for record in shard.log}
+        assert shard.spool.outage.reason == "the disk cannot be read"
+        await shard.commit(a=b"3")
+        assert {record.key(): record for record in shard.log}[b"m/1"].value() == value
+        assert shard.spool.file.fences() == ([2], [])
+        assert not shard.spool.outage.reason
 
     run(scenario())
 
