@@ -73,7 +73,7 @@ lint: $(DEV)
 	@$(BIN)/mypy --no-error-summary
 	@$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
 
-check: lint  ## format, lint, types, layers and unit tests: about two minutes
+check: lint  ## format, lint, types, layers and unit tests: about six minutes on two cores
 	@QUICK=1 $(BIN)/pytest -q --numprocesses 2 tests/unit
 
 # All that comes before the tests; two things at a time, either of which takes a minute of one processor.
