@@ -1,5 +1,6 @@
 """How packages are installed: where uv is told to look, and what can be asked for."""
 
+import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -55,10 +56,15 @@ def test_what_uv_is_told_itself_counts() -> None:
 
 @pytest.mark.parametrize("extras", install.EXTRAS.values())
 def test_every_extra_is_declared(extras: Sequence[str]) -> None:
-    import tomllib
-
     project = tomllib.loads((install.ROOT / "pyproject.toml").read_text())["project"]
     assert set(extras) <= set(project["optional-dependencies"])
+
+
+def test_the_demo_of_feeds_has_what_its_adapters_need() -> None:
+    """They publish straight to Kafka (S1), and `make demo ARGS="--feeds"` installs nothing but the demo's packages."""
+    project = tomllib.loads((install.ROOT / "pyproject.toml").read_text())["project"]
+    installed = [p for extra in install.EXTRAS["demo"] for p in project["optional-dependencies"][extra]]
+    assert any(p.startswith("waystation-edge[kafka]") for p in installed)
 
 
 def test_a_package_that_is_not_pinned_is_an_error() -> None:
