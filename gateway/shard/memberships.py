@@ -14,7 +14,17 @@ from gateway.shard.messages import Delivery, Outcome, PendingMessage
 from gateway.shard.ready import ReadySessions
 from gateway.shard.session import Session
 from gateway.shard.session_assignments import KEPT_WAITING, SessionAssignments
-from gateway.shard.share_messages import Assign, Finished, Join, Leave, Reachable, Returned, ToGroup
+from gateway.shard.share_messages import (
+    Assign,
+    Finished,
+    Forgotten,
+    Join,
+    Leave,
+    Reachable,
+    Returned,
+    ToGroup,
+    Uncertain,
+)
 from schemas.session_log import SubscriptionRecord
 
 
@@ -68,6 +78,13 @@ class Memberships:
             groups = {} if session.assignments is None else session.assignments.groups
             for name in [name for name, of in groups.items() if of == shard and name in session.subscriptions]:
                 self._post(shard, self.joining(session, session.subscriptions[name].record))
+
+    def ask(self, shard: int) -> None:
+        """Asks the groups of a shard about the exchanges of which nobody here knows whether they come again."""
+        for session in list(self._sessions.values()):
+            numbers = [] if session.assignments is None else session.assignments.uncertain(shard)
+            if numbers:
+                self._post(shard, Uncertain(session.client, session.incarnation, self._shard, numbers))
 
     def _left(self, session: Session, name: str) -> Leave:
         if session.assignments is not None:
@@ -164,6 +181,12 @@ class Memberships:
             self._give_back(session.take_back_assigned())
         else:
             self._ready.add(session, self._pump)
+
+    def forgotten(self, message: Forgotten) -> None:
+        """The groups of a shard do not send these assignments again."""
+        session = self._sessions.get(message.client)
+        if session is not None and session.incarnation == message.session and session.assignments is not None:
+            session.assignments.forget(message.shard, message.numbers)
 
     def _give_back(self, deliveries: list[Delivery]) -> None:
         messages: dict[int, Returned] = {}

@@ -99,8 +99,18 @@ class SessionAssignments:
         over = self._over.get(shard)
         while over and (first := next(iter(over))) < number:
             del over[first]
-        for place, record in list(self._restored.items()) if self._restored else ():
-            if place[1] < number and shard_of_place(place) == shard and not record.released:
+        if self._restored:
+            self.forget(shard, [before for before in self.uncertain(shard) if before < number])
+
+    def uncertain(self, shard: int) -> list[int]:
+        """Numbers of exchanges from before a restart that the groups of a shard have not sent again."""
+        restored = self._restored.items()
+        return [place[1] for place, record in restored if shard_of_place(place) == shard and not record.released]
+
+    def forget(self, shard: int, numbers: Iterable[int]) -> None:
+        """The groups of a shard do not send these again: their packet ids are free, unless the client has them."""
+        for place in [assigned_place(shard, number) for number in numbers]:
+            if (record := self._restored.get(place)) is not None and not record.released:
                 del self._restored[place]
 
     def recover(self, outgoing: Iterable[OutgoingRecord]) -> None:

@@ -24,7 +24,16 @@ from gateway.shard.session import Session
 from gateway.shard.shard import Shard
 from gateway.shard.share_group import Assigned, Member, ShareGroup
 from gateway.shard.share_groups import ShareGroups
-from gateway.shard.share_messages import Assign, Finished, Reachable, Result, Returned, ToMember
+from gateway.shard.share_messages import (
+    Assign,
+    Finished,
+    Forgotten,
+    Reachable,
+    Result,
+    Returned,
+    ToMember,
+    Uncertain,
+)
 from schemas.identity import shard_of
 from schemas.session_log import KIND_OF_GROUP, GroupRecord
 
@@ -98,11 +107,15 @@ class ShareDispatcher:
         self._assigned: dict[int, Assigned] = {}
         self._open: dict[str, dict[int, None]] = {}
         """Numbers that the record of a group may name, by client, lowest first."""
+        self._asked: dict[int, Uncertain] = {}
+        """Those of them that a session wants to know of once they are forgotten."""
 
-    def receive(self, message: Finished | Returned | Reachable) -> None:
+    def receive(self, message: Finished | Returned | Reachable | Uncertain) -> None:
         """What the shard of a member says."""
         if isinstance(message, Finished):
             self._finished(message.number, message.result)
+        elif isinstance(message, Uncertain):
+            self._answer(message)
         elif isinstance(message, Returned):
             self._returned(message)
         else:
@@ -132,10 +145,13 @@ class ShareDispatcher:
                 self._queues.wake(group)
 
     def sweep(self) -> None:
-        """Ends groups without members of which nothing has come again since a restart."""
+        """Ends groups without members of which nothing has come again since a restart; tells sessions that have asked
+        what does not come again."""
         for group in self._groups:
             if not group.members:
                 self._end_if_over(group)
+            elif self._asked and group.closing:
+                self._write_record(group, None)
 
     # -- members come and go -------------------------------------------------------------------------------------------
 
@@ -345,3 +361,17 @@ class ShareDispatcher:
                 numbers.pop(number, None)
                 if not numbers:
                     del self._open[client]
+            if self._asked and (asked := self._asked.pop(number, None)) is not None:
+                self._post_forgotten(asked, [number])
+
+    def _answer(self, asked: Uncertain) -> None:
+        """A record may name an assignment whose message is gone. So what is open now may be forgotten unsent."""
+        known = self._open.get(asked.client, {})
+        for number in known.keys() & asked.numbers:
+            self._asked[number] = asked
+        forgotten = [number for number in asked.numbers if number not in known]
+        if forgotten:
+            self._post_forgotten(asked, forgotten)
+
+    def _post_forgotten(self, asked: Uncertain, numbers: list[int]) -> None:
+        self._post(asked.shard, Forgotten(asked.client, asked.session, self._shard.number, numbers))

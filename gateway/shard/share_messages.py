@@ -17,12 +17,15 @@ otherwise another member would get what the session has taken.
 | `Finished`   | what became of an assignment                                                                |
 | `Returned`   | assignments that the member has not been sent, or at QoS 1 not acknowledged                 |
 | `Announced`  | those were all members that a shard has                                                     |
+| `Uncertain`  | exchanges at QoS 2 from before a restart, of which the session does not know whether they   |
+|              | come again; `Forgotten` answers as soon as one does not                                     |
 
 | to the member | says                                                                                       |
 |---------------|--------------------------------------------------------------------------------------------|
 | `Assign`      | an assignment: a message for one member, and for nobody else until its result is there     |
 
-`Started` goes to all shards. Whoever gets it sends what is open with the shard again, its members, and `Announced`.
+`Started` goes to all shards. Whoever gets it sends what is open with the shard again, its members, `Announced`, and
+`Uncertain`: the session log may have an exchange that was given back before it was sent.
 
 Between homes of different processes a message is a record on `egress` of the shard that is to get it, with the header
 `share`. What was there before a home has started is void: it asks again.
@@ -124,12 +127,30 @@ class Announced(msgspec.Struct, tag=True):
     shard: int
 
 
+class Uncertain(msgspec.Struct, tag=True):
+    """`numbers`: of assignments of the receiver's shard."""
+
+    client: str
+    session: Incarnation
+    shard: int
+    numbers: list[int]
+
+
+class Forgotten(msgspec.Struct, tag=True):
+    """`numbers`: of assignments of `shard` that will not be sent to the session again."""
+
+    client: str
+    session: Incarnation
+    shard: int
+    numbers: list[int]
+
+
 class Started(msgspec.Struct, tag=True):
     shard: int
 
 
-ToGroup = Join | Leave | Reachable | Finished | Returned | Announced
-ToMember = Joined | Left | Assign
+ToGroup = Join | Leave | Reachable | Finished | Returned | Announced | Uncertain
+ToMember = Joined | Left | Assign | Forgotten
 ShareMessage = ToGroup | ToMember | Started
 
 

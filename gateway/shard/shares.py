@@ -17,7 +17,17 @@ from gateway.shard.shard_spool import ShardSpool
 from gateway.shard.share_dispatcher import ShareDispatcher
 from gateway.shard.share_group import ShareGroup
 from gateway.shard.share_groups import ShareGroups
-from gateway.shard.share_messages import Announced, Assign, Join, Joined, Leave, Left, ShareMessage, Started
+from gateway.shard.share_messages import (
+    Announced,
+    Assign,
+    Forgotten,
+    Join,
+    Joined,
+    Leave,
+    Left,
+    ShareMessage,
+    Started,
+)
 from gateway.shard.share_senders import ShareSenders
 from schemas.identity import shard_of
 
@@ -105,6 +115,8 @@ class Shares:
             return
         if isinstance(message, Assign):
             self.members.assign(message)
+        elif isinstance(message, Forgotten):
+            self.members.forgotten(message)
         elif isinstance(message, Joined | Left):
             self.requests.answered(message)
         elif isinstance(message, Started):
@@ -124,6 +136,7 @@ class Shares:
         self.members.announce(shard)
         self.requests.ask_again(shard)
         self._post(shard, Announced(self._shard.number))
+        self.members.ask(shard)
 
     def sweep(self) -> None:
         """What is due every second."""

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.memory_bus import MemoryRecord
 from gateway.shard.share_group import ShareGroup
 from gateway.shard.share_messages import Assign
 from schemas.session_log import GroupRecord, LentRecord, SessionKey, SettledRecord, encode
@@ -130,6 +131,46 @@ def test_a_message_logged_for_a_member_but_never_sent_to_it_moves(tmp_path: Path
         await first.connect()
         await turn(1)
         assert first.got == []
+        assert harness.relinquished() == harness.instructions()
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("has_left", [False, True])
+def test_what_was_logged_and_moved_keeps_no_packet_id_after_a_crash(tmp_path: Path, has_left: bool) -> None:
+    """4.8.2, 2.2.1: the gateway was killed before the session log said that the member was not sent the message, and
+    after it said so of the group."""
+
+    async def scenario() -> None:
+        harness = await HomeHarness(tmp_path).start()
+        sender, [first, second] = await with_members(harness, "m0", "m1")
+        second.lose()
+        harness.bus.held_acks = {harness.topics.sessions}
+        sender.publish("a", b"one", 2)
+        await turn(1)
+        harness.bus.held_acks = set()
+        harness.bus.release()  # the group's record is durable
+        while not first.attached.session.assigning().open:
+            await asyncio.sleep(0)
+        harness.bus.held_acks = {harness.topics.sessions}
+        await turn(1)
+        log = harness.topics.sessions, first.attached.session.shard
+        exchange = harness.broker.partitions[log][-1]
+        assert exchange.key() == SessionKey("m0", "w").encode(), "it has the packet id"
+        first.lose()
+        harness.bus.held_acks = set()
+        harness.bus.release()
+        await turn(1)
+        harness.crash()
+        harness.broker.append(MemoryRecord(log, exchange.key(), exchange.value(), exchange.headers()))
+        await harness.start()
+        await second.connect()
+        await first.connect()
+        if has_left:
+            await first.unsubscribe(NAME)
+        await turn(10)
+        assert (first.payloads, second.payloads) == ([], [b"one"])
+        assert not first.attached.session.assigning().packet_ids()
         assert harness.relinquished() == harness.instructions()
 
     run(scenario())
