@@ -19,6 +19,9 @@ TRACES := $(VENV)/traces
 PINS := pyproject.toml distributions/edge/pyproject.toml constraints.txt tools/install.py
 ARGS ?=
 
+# Hundreds of processes start, and share what one has compiled; also where the environment says not to keep that.
+export PYTHONDONTWRITEBYTECODE :=
+
 # The first of these that is Python 3.11 or newer makes the environment; `make env PYTHON=…` names another.
 PYTHON ?= python3 python3.13 python3.12 python3.11
 
