@@ -5,7 +5,6 @@ import gc
 import signal
 import socket
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,6 +17,7 @@ from gateway.access.enrolment import Enrolment
 from gateway.bus import KafkaBus
 from gateway.console.cluster import ClusterSources
 from gateway.console.opening import open_console
+from gateway.counts import Counts
 from gateway.feeds.follower import FeedFollower
 from gateway.feeds.service import FeedService
 from gateway.feeds.topics import FeedTopics
@@ -111,7 +111,7 @@ async def _serve(settings: Settings, part: str, stopping: asyncio.Future[None], 
         if not stopping.done():
             stopping.set_exception(error)
 
-    gateway, counts = settings.gateway, Counter[str]()
+    gateway, counts = settings.gateway, Counts()
     limits = gateway.limits
     allow_open_files(limits.open_files, f"gateway.limits.connections = {limits.connections}")
     access = open_access(gateway, time.time, counts)

@@ -249,7 +249,7 @@ class ServerConnection:
         else:
             answers = self._send_packet(packet)
         if answers:
-            self._unanswered = max(0, self._unanswered - answers)  # never below 0, as the client counts (4.9)
+            self._unanswered = left if (left := self._unanswered - answers) > 0 else 0  # as the client counts (4.9)
 
     def fits(self, n_bytes: int) -> bool:
         """Whether the client accepts a packet of this size; if not, drop it and count it as sent [MQTT-3.1.2-25]."""

@@ -66,30 +66,39 @@ def candidate_keys(topic: str, depth: int = ROUTE_DEPTH) -> list[str]:
 
 _IDS_AT_ONCE = 256
 _VARIANT = {digit: "89ab"[number % 4] for number, digit in enumerate("0123456789abcdef")}
-_random_digits: list[
-    str
-] = []  # 74 random bits each, used once: asking the system for them costs more than all the rest
+_random_ends: list[str] = []
+"""What follows the version in an id: 74 random bits each, used once. Asking the system for them costs more than all the
+rest."""
+_moment = (0, "")
+"""A millisecond, and how its ids begin: there are many of each."""
 
 
-def _more_random_digits() -> str:
+def _more_random_ends() -> str:
     digits = os.urandom(10 * _IDS_AT_ONCE).hex()
-    fresh = [digits[at : at + 19] for at in range(0, 20 * _IDS_AT_ONCE, 20)]
-    _random_digits.extend(fresh[1:])
+    starts = range(0, 20 * _IDS_AT_ONCE, 20)
+    fresh = [
+        f"{digits[n + 1 : n + 4]}-{_VARIANT[digits[n]]}{digits[n + 4 : n + 7]}-{digits[n + 7 : n + 19]}" for n in starts
+    ]
+    _random_ends.extend(fresh[1:])
     return fresh[0]
 
 
-def _forget_random_digits() -> None:
-    _random_digits.clear()
+def _forget_random_ends() -> None:
+    _random_ends.clear()
 
 
-os.register_at_fork(after_in_child=_forget_random_digits)  # otherwise parent and child would give the same ids
+os.register_at_fork(after_in_child=_forget_random_ends)  # otherwise parent and child would give the same ids
 
 
 def new_message_id() -> str:
     """A UUID version 7 (RFC 9562, 5.7) in canonical text: unique, and ordered by time to the millisecond."""
-    digits = _random_digits.pop() if _random_digits else _more_random_digits()
-    moment = f"{time.time_ns() // 1_000_000:012x}"
-    return f"{moment[:8]}-{moment[8:]}-7{digits[1:4]}-{_VARIANT[digits[0]]}{digits[4:7]}-{digits[7:]}"
+    global _moment
+    end = _random_ends.pop() if _random_ends else _more_random_ends()
+    now_ms, moment = time.time_ns() // 1_000_000, _moment
+    if moment[0] != now_ms:
+        digits = f"{now_ms:012x}"
+        moment = _moment = now_ms, f"{digits[:8]}-{digits[8:]}-7"
+    return moment[1] + end
 
 
 def derived_message_id(session: str, sequence: int | str) -> str:

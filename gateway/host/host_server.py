@@ -1,12 +1,12 @@
 """All connections of a gateway: their shared state, and the timers that flush and check them."""
 
 import asyncio
-from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from gateway.counts import Counts
 from gateway.host.authenticator import Authenticator, Credentials, NotAdmitted, OpenAuthenticator
 from gateway.host.close_reasons import CloseLog
 from gateway.host.connection import Connection, Transport
@@ -66,7 +66,7 @@ class HostServer:
         self.read_buffer = memoryview(bytearray(_READ_BUFFER_BYTES))
         """What a connection over TCP reads into; taken before the loop turns to the next one."""
         self.http_connections = 0
-        self.counts: Counter[str] = Counter()
+        self.counts = Counts()
         self.traffic = TrafficCounters()
         self.relays: Relays | None = None
         """Brings clients to their homes at other gateways; None while there are none. :meth:`relay_to` gives it."""

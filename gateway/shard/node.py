@@ -1,7 +1,6 @@
 """What the homes of all shards of one process share: the bus, the clock, and what is the gateway's, not a shard's."""
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -10,6 +9,7 @@ from prometheus_client import Histogram
 from gateway import durations
 from gateway.broker_clock import BrokerClock
 from gateway.bus import Bus
+from gateway.counts import Counts
 from gateway.shard.hold import Hold
 from gateway.shard.message_presence import MessagePresence
 from gateway.shard.numbers import ProcessNumbers
@@ -41,7 +41,7 @@ class Node:
     retained: RetainedMessages
     message_presence: MessagePresence
     on_fatal: Callable[[Exception], None]
-    counts: Counter[str] = field(default_factory=Counter)
+    counts: Counts = field(default_factory=Counts)
     numbers: ProcessNumbers = field(default_factory=ProcessNumbers)
     publishes: PublishesInFlight = field(default_factory=PublishesInFlight)
     unspooled: Unspooled = field(default_factory=Unspooled)

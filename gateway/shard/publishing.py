@@ -24,7 +24,7 @@ from gateway.shard.session import Session
 from mqtt.codes import PacketType, ReasonCode
 from mqtt.packets import Publish
 from mqtt.properties import NO_PROPERTIES, forwarded_section
-from schemas.envelope import RETAIN_FLAG, BundleMark, Headers, Meta, ingress_headers
+from schemas.envelope import RETAIN_FLAG, BundleMark, Headers, Meta, headers_of_source
 from schemas.identity import INBOX_MARK, derived_message_id, is_derived, new_message_id, partition_of
 from schemas.origin import WILL_FLAG
 from schemas.reserved_topics import RESERVED_STARTS, is_reserved
@@ -44,7 +44,7 @@ def will_id(client: str, will: WillRecord) -> str:
     return derived_message_id(client, f"will/{will.of_us}")
 
 
-class _Pending(msgspec.Struct, eq=False):
+class _Pending(msgspec.Struct, eq=False, gc=False):
     """A publish to be answered: `stores` counts the records still to be stored (`ingress`, and `retained`), and then
     the barrier behind them; `size` bytes of payload. If it is `retained_first`, what stands on `ingress` needs no
     further work: whoever finds it there may call it stored."""
@@ -91,6 +91,7 @@ class Publisher:
         self._session = session
         self._link = link
         self._judge = None if rules.open else rules.publish
+        self._headers_of = headers_of_source(client)
         self._partition = partition_of(client, node.settings.kafka.ingress_partitions)
         self._pending: deque[_Pending] = deque()
         self._hears_refusals = hears_refusals
@@ -154,36 +155,40 @@ class Publisher:
         retained = will.retain and not will.topic.startswith(INBOX_MARK)
         flags = WILL_FLAG + will.flags + (RETAIN_FLAG if retained else "")
         meta = Meta(will.qos, flags, expires, int(now * 1e6), None, epoch=self._epoch)
-        headers = ingress_headers(will_id(self._client, will), self._client, meta, will.properties)
+        headers = self._headers_of(will_id(self._client, will), meta.encode(), will.properties)
         pending = _Pending(0, 0, 1 + retained, size=len(will.payload), retained_first=retained, then=then)
         self._send(pending, will.topic, will.payload, headers)
 
     def _send(self, pending: _Pending, topic: str, payload: bytes, headers: Headers) -> None:
         """To `ingress`, and to `retained` if the publish waits for two."""
+        node, key = self._node, topic.encode()
         self._pending.append(pending)
         self._inbound.begun(self._partition, pending.size)
-        key, topics, bus = topic.encode(), self._node.topics, self._node.bus
         if not pending.retained_first:
-            bus.produce(topics.ingress, self._partition, key, payload, headers, partial(self._stored, pending))
+            stored = partial(self._stored, pending)
+            node.bus.produce(node.topics.ingress, self._partition, key, payload, headers, stored)
         if pending.stores > 1:
-            size, kept = len(payload), self._node.retained
+            self._retain(pending, key, payload, headers)
 
-            def retained(error: Any, record: Record) -> None:
-                if error is None:
-                    kept.stored(coming, record.offset())
-                else:
-                    kept.refused(coming)
-                if pending.retained_first and error is None:
-                    bus.produce(topics.ingress, self._partition, key, payload, headers, partial(self._stored, pending))
-                elif pending.retained_first:
-                    self._stored(pending, error, record)
-                if error is None:
-                    kept.when_counts(record.offset(), partial(self._one_stored, pending, None))
-                else:
-                    self._one_stored(pending, error)
+    def _retain(self, pending: _Pending, key: bytes, payload: bytes, headers: Headers) -> None:
+        topics, bus, kept = self._node.topics, self._node.bus, self._node.retained
 
-            coming = kept.sent(size)
-            bus.produce(topics.retained, 0, key, payload or None, headers, retained)
+        def retained(error: Any, record: Record) -> None:
+            if error is None:
+                kept.stored(coming, record.offset())
+            else:
+                kept.refused(coming)
+            if pending.retained_first and error is None:
+                bus.produce(topics.ingress, self._partition, key, payload, headers, partial(self._stored, pending))
+            elif pending.retained_first:
+                self._stored(pending, error, record)
+            if error is None:
+                kept.when_counts(record.offset(), partial(self._one_stored, pending, None))
+            else:
+                self._one_stored(pending, error)
+
+        coming = kept.sent(len(payload))
+        bus.produce(topics.retained, 0, key, payload or None, headers, retained)
 
     def _headers(self, packet: Publish, flags: str, message_id: str, bundle: BundleMark | None) -> Headers:
         now = self._node.clock()
@@ -192,14 +197,17 @@ class Publisher:
             lifetime = packet.properties.get("message_expiry_interval")
             expires = None if lifetime is None else int((now + lifetime) * 1000)
             properties = forwarded_section(packet.properties, PacketType.PUBLISH)
+        qos, accepted, epoch = packet.qos, int(now * 1e6), self._epoch
         seq, of = None, None
-        if packet.qos == 2 and session is not None and session.persistent:
+        if qos == 2 and session is not None and session.persistent:
             seq, of = packet.packet_id, session.incarnation
-        epoch = self._epoch
-        if epoch is not None and packet.qos == 1 and RETAIN_FLAG not in flags and not is_derived(message_id):
+        elif qos == 1 and epoch is not None and RETAIN_FLAG not in flags and not is_derived(message_id):
             epoch = None  # it may come twice
-        meta = Meta(packet.qos, flags, expires, int(now * 1e6), seq, of, bundle, None, epoch)
-        return ingress_headers(message_id, self._client, meta, properties)
+        if seq is None and epoch is None and bundle is None:
+            meta = Meta.encode_plain(qos, flags, expires, accepted)
+        else:
+            meta = Meta(qos, flags, expires, accepted, seq, of, bundle, None, epoch).encode()
+        return self._headers_of(message_id, meta, properties)
 
     def _stored(self, pending: _Pending, error: Any, record: Record) -> None:
         """The delivery report of a record on `ingress`."""

@@ -110,6 +110,12 @@ def test_envelope_round_trips(meta: Meta, instruction: Instruction) -> None:
     assert meta.retain == ("r" in meta.flags)
 
 
+@given(metas)
+def test_the_short_way_to_write_meta_writes_the_same(meta: Meta) -> None:
+    plain = Meta(*meta[:4], None)
+    assert Meta.encode_plain(*plain[:4]) == plain.encode()
+
+
 @given(st.binary() | metas.map(Meta.encode).flatmap(lambda raw: st.integers(0, len(raw)).map(lambda n: raw[:n])))
 def test_a_malformed_meta_is_a_record_error(raw: bytes) -> None:
     try:

@@ -1,6 +1,7 @@
 """Message ids: new ones, and those derived from what a sender calls its message."""
 
 import re
+import time
 from uuid import RFC_4122, UUID
 
 from hypothesis import assume, example, given
@@ -47,6 +48,17 @@ def test_different_messages_have_different_ids(one: tuple[str, int | str], other
 def test_moving_letters_between_session_and_sequence_gives_another_id(session: str, moved: str, rest: str) -> None:
     assume(moved)
     assert derived_message_id(session + moved, rest) != derived_message_id(session, moved + rest)
+
+
+def test_new_ids_are_unique_and_in_the_order_of_time() -> None:
+    """RFC 9562, 5.7: the first 48 bits are milliseconds."""
+    ids, times_ms = [], []
+    while len(ids) < 3_000 or len(set(times_ms)) < 3:
+        ids.append(new_message_id())
+        times_ms.append(time.time_ns() // 1_000_000)
+    assert len(set(ids)) == len(ids)
+    for message_id, before, after in zip(ids[1:], times_ms, times_ms[1:], strict=False):
+        assert before <= UUID(message_id).int >> 80 <= after
 
 
 @given(pairs)

@@ -130,7 +130,7 @@ SHARE_SAFEGUARDS = (
         ShareDispatcher,
         "started",
         _nothing,
-        GROUPS_FROM,
+        GROUPS_FROM + 9,
     ),
     Safeguard("a home names its members to the next home of a group", Memberships, "announce", _nothing, GROUPS_FROM),
     Safeguard(
@@ -152,7 +152,7 @@ SHARE_SAFEGUARDS = (
         SessionAssignments,
         "is_over",
         lambda *_: False,
-        GROUPS_FROM,
+        GROUPS_FROM + 1,
     ),
     Safeguard(
         "a session remembers them until the group has forgotten them",
@@ -166,14 +166,14 @@ SHARE_SAFEGUARDS = (
         Memberships,
         "assign",
         _assigns_to_any_session,
-        GROUPS_FROM + 73,
+        GROUPS_FROM + 109,
     ),
     Safeguard(
         "a result is logged before it is sent",
         Deliverer,
         "received",
         _reports_before_it_is_logged,
-        GROUPS_FROM + 46,
+        GROUPS_FROM + 114,
     ),
     Safeguard("numbers of assignments are given once", ReservedNumbers, "begin", _nothing, GROUPS_FROM + 4),
     Safeguard(
@@ -188,7 +188,7 @@ SHARE_SAFEGUARDS = (
         ShareDispatcher,
         "away",
         _goes_to_anyone_on_suspicion,
-        GROUPS_FROM,
+        GROUPS_FROM + 1,
     ),
     Safeguard("what waits for a lost connection goes back", Memberships, "_give_back", _nothing, GROUPS_FROM),
     Safeguard("restart positions cover open assignments", ShareHome, "offer", _keeps_no_position, GROUPS_FROM + 7),
