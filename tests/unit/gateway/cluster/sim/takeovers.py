@@ -41,7 +41,7 @@ class Takeovers:
         return other.is_well and other.state == "up" and other.lagged_at < since - CALM_S and not other.is_held
 
     def _look(self, process: Any, shard: int, since: float, others: list[Any]) -> None:
-        is_back = not process.is_over and (process.reads_log or process.well_since > since)
+        is_back = process.reads_log or process.well_since > since  # also if it was killed again just now
         if is_back or self._site.lease(shard).owner != process.me or self._claimed_at.get(shard, 0.0) >= since:
             return
         if any(self._is_able(other, since) for other in others):
