@@ -161,14 +161,18 @@ class Meta(NamedTuple):
     @classmethod
     def decode(cls, raw: bytes) -> "Meta":
         """Raises RecordError for another version or a malformed field."""
-        version, *fields = raw.split(b";")
-        if version != _VERSION_BYTES:
-            raise RecordError(f"envelope version {version!r} is not {VERSION}")
+        fields = raw.split(b";")
+        if fields[0] != _VERSION_BYTES:
+            raise RecordError(f"envelope version {fields[0]!r} is not {VERSION}")
+        session = bundle = feed = epoch = None
         try:
-            qos, flags, expires, accepted, seq, *of = fields
+            if len(fields) == 6:  # most have no others
+                _, qos, flags, expires, accepted, seq = fields
+            else:
+                _, qos, flags, expires, accepted, seq, *of = fields
+                session, bundle, feed, epoch = _further(*of)
             level = _QOS[qos]
             end, number = int(expires) if expires else None, int(seq) if seq else None
-            session, bundle, feed, epoch = _further(*of) if of else (None, None, None, None)
             return tuple.__new__(  # hot path
                 cls, (level, flags.decode(), end, int(accepted), number, session, bundle, feed, epoch)
             )

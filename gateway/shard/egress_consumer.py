@@ -132,9 +132,12 @@ class EgressConsumer:
             instruction = Instruction.decode(headers[4][1])
             if instruction.scope not in (ROUTED, EVERYONE):
                 raise RecordError(f"instruction scope {instruction.scope!r} is unknown")
+            partition, offset = instruction.partition, instruction.offset
+            if not is_reread and self._order.copies.seen(instruction.scope, partition, offset):
+                self._node.counts["copies_dropped"] += 1
+                return None
             topic = (record.key() or b"").decode()
-            place = (instruction.partition, instruction.offset, instruction.appended)
-            message = message_of(topic, record.value() or b"", headers, place)
+            message = message_of(topic, record.value() or b"", headers, (partition, offset, instruction.appended))
         except (RecordError, IndexError, UnicodeDecodeError, AttributeError) as error:
             if self._is_share_message(record):
                 return None
@@ -147,9 +150,9 @@ class EgressConsumer:
             pending_since = min(pending_since, message.appended / 1000)
             copy: Copy = "of the other scope" if is_joined else "first"
         else:
-            copy = self._order.copies.accept(instruction.scope, instruction.partition, instruction.offset)
+            copy = self._order.copies.accept(instruction.scope, partition, offset)
         if copy != "first":
-            self._drop(copy, message, instruction, position)
+            self._relinquish(message, instruction, position)
             return None
         left = self._order.take_left(message.partition, message.offset) if self._order.left else ()
         pending = PendingMessage(
@@ -198,11 +201,8 @@ class EgressConsumer:
             quarantine(self._node, record, str(error))
         return True
 
-    def _drop(self, copy: Copy, message: Message, instruction: Instruction, position: int) -> None:
+    def _relinquish(self, message: Message, instruction: Instruction, position: int) -> None:
         """An instruction of the other scope is relinquished with the message; at once if that is done."""
-        if copy == "repetition":
-            self._node.counts["copies_dropped"] += 1
-            return
         shard, place = self._shard, (message.partition, message.offset)
         pending, mid = shard.find_live(place), shard.spooled.get(place)
         if pending is not None:

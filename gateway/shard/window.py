@@ -64,6 +64,11 @@ class CopyWindows:
             return "repetition"
         return "of the other scope" if other.seen(offset) else "first"
 
+    def seen(self, scope: str, partition: int, offset: int) -> bool:
+        """Whether an instruction for this message would be a repetition."""
+        found = self._windows.get(partition)
+        return found is not None and found[scope != ROUTED].seen(offset)
+
     def top(self, partition: int) -> int:
         """The highest offset seen, -1 if none was."""
         return max((window.top for window in self._windows.get(partition, ())), default=-1)

@@ -13,7 +13,7 @@ from gateway.memory_bus import MemoryRecord
 from gateway.shard.egress_flow import EgressFlow
 from gateway.shard.messages import Message, PendingMessage
 from gateway.shard.shard import Shard
-from schemas.envelope import ROUTED
+from schemas.envelope import ROUTED, Instruction, Meta, ingress_headers
 from tests.unit.gateway.shard.home_client import Client
 from tests.unit.gateway.shard.home_harness import LEAD_S, HomeHarness, turn
 from tests.unit.gateway.shard.virtual_time import run
@@ -229,6 +229,26 @@ def test_a_record_nobody_can_read_holds_up_nobody(tmp_path: Path, meta: bytes | 
         set_routers(harness, stopped=False)
         await turn(1)
         assert receiver.payloads == [b"one"]
+
+    run(scenario())
+
+
+def test_a_copy_nobody_can_read_leaves_the_message_to_the_other(tmp_path: Path) -> None:
+    """R8, M14: routers write copies. One that is damaged is quarantined, and the message comes with the other, once."""
+
+    async def scenario() -> None:
+        harness = await HomeHarness(tmp_path).start()
+        _sender, receiver = await with_old_and_new(harness)
+        where = harness.topics.egress, receiver.attached.session.shard
+        good = ingress_headers("id", "s", Meta(1, "", None, 0, None), b"\0")
+        bad = [*good[:2], ("meta", b"1;9;;;;"), good[3]]
+        for headers in (bad, good, bad, good):
+            instruction = ("instr", Instruction(0, 1_000, 0, 1, int(harness.clock() * 1000)).encode())
+            harness.broker.append(MemoryRecord(where, b"x/1", b"one", [*headers, instruction, ("router", b"active")]))
+            await turn(1)
+        assert receiver.payloads == [b"one"]
+        assert len(harness.broker.partitions[harness.topics.quarantine, 0]) == 1
+        assert harness.home._node.counts["copies_dropped"] == 2
 
     run(scenario())
 
