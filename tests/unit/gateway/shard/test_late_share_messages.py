@@ -66,6 +66,33 @@ def test_a_member_that_has_gone_to_the_next_owner_is_not_taken_for_away(tmp_path
     run(scenario())
 
 
+def test_members_are_named_to_the_next_owner_and_not_to_an_earlier_one_here(tmp_path: Path) -> None:
+    """Q7: a gateway hears from the next owner of a shard before it reads the claim. Until then its own home of that
+    shard is there, but what its other shards say is for the next owner."""
+
+    async def scenario() -> None:
+        harness, sender, [member] = await begin(tmp_path, 1)
+        both = harness.owner(OF_MEMBERS)
+        first = harness.cut_off(OF_GROUP)
+        assert both is not None
+        sender.lose()
+        first.is_up = False
+        await harness.take_over(OF_GROUP, both)
+        await harness.reconnect()
+        await turn(1)
+        await harness.take_over(OF_GROUP, harness.gateways[2])
+        await turn(1)
+        sender.lose()
+        await both.home.abandon(OF_GROUP)
+        await harness.reconnect()
+        sender.publish("a", b"one", 1)
+        await turn(20)
+        assert member.payloads == [b"one"]
+        assert not harness.fatal
+
+    run(scenario())
+
+
 def test_an_assignment_that_is_over_does_not_come_again(tmp_path: Path) -> None:
     """vernemq#38, emqx#8433: the next owner has sent it too, the member has it, and its session has forgotten it."""
 

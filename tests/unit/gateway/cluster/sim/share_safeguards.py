@@ -116,7 +116,7 @@ SHARE_SAFEGUARDS = (
         ShareSenders,
         "highest",
         lambda *_: 0,
-        GROUPS_FROM + 3_132_889,
+        GROUPS_FROM + 6_692_811,
     ),
     Safeguard(
         "an answer to an earlier home of the member is void",
