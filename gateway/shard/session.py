@@ -4,7 +4,7 @@ Pure: no clock, no I/O. The home performs what the methods return.
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -346,8 +346,10 @@ class Session(SessionQueue):
         return [record.packet_id for record in begun.values()]
 
     def _free_packet_id(self) -> int:
-        reserved = [record.packet_id for record in self.restored.values()] if self.restored else []
-        reserved += [] if self.assignments is None else self.assignments.packet_ids()
+        reserved: Sequence[int] = ()
+        if self.restored or self.assignments is not None:
+            reserved = [record.packet_id for record in self.restored.values()]
+            reserved += [] if self.assignments is None else self.assignments.packet_ids()
         packet_id = self.last_packet_id
         for _ in range(MAX_PACKET_ID):
             packet_id = packet_id % MAX_PACKET_ID + 1
