@@ -72,9 +72,14 @@ class SessionAssignments:
         self._remember(delivery.place)
 
     def is_over(self, place: Place) -> bool:
-        """Whether a QoS 2 assignment is known to be over, or at least with the client."""
-        known = self.open.get(place) or self._restored.get(place)
-        return place[1] in self._over.get(shard_of_place(place), ()) or (known is not None and known.released)
+        """Whether a QoS 2 assignment is over, or at least with the client, by what is durable. PUBREC may be here, and
+        its record not: the next home of the session would know nothing of it, and must hear from the group."""
+        known, restored = self.open.get(place), self._restored.get(place)
+        return (
+            place[1] in self._over.get(shard_of_place(place), ())
+            or (known is not None and known.released and known.finished)
+            or (restored is not None and restored.released)
+        )
 
     def take_up(self, delivery: Delivery) -> None:
         """Gives an assignment that comes again after a crash its packet id from before."""

@@ -93,6 +93,33 @@ def test_members_are_named_to_the_next_owner_and_not_to_an_earlier_one_here(tmp_
     run(scenario())
 
 
+def test_a_result_that_is_not_logged_is_not_sent_to_the_next_owner_either(tmp_path: Path) -> None:
+    """G8, MQTT 5.0, 2.2.1: the group would forget the exchange. If the member's gateway is lost before PUBREC is in the
+    session log, the next one would take the packet id for free, and the client another message for a copy."""
+
+    async def scenario() -> None:
+        harness, sender, [member] = await begin(tmp_path, 1)
+        member.mute = True
+        sender.publish("a", b"one", 2)
+        await turn(1)
+        assert member.payloads == [b"one"]
+        owner = harness.owner(OF_MEMBERS)
+        assert owner is not None
+        owner.bus.held_stores = {harness.topics.sessions}
+        member.mute = False
+        member.answer_all()
+        await turn(1)
+        await superseded(harness, OF_GROUP)
+        owner.bus.held_stores = {name for name in vars(harness.topics).values() if name}
+        await superseded(harness, OF_MEMBERS)
+        sender.publish("a", b"two", 2)
+        await turn(20)
+        assert member.payloads == [b"one", b"two"]
+        assert not harness.fatal
+
+    run(scenario())
+
+
 def test_an_assignment_that_is_over_does_not_come_again(tmp_path: Path) -> None:
     """vernemq#38, emqx#8433: the next owner has sent it too, the member has it, and its session has forgotten it."""
 
