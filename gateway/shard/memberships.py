@@ -73,17 +73,15 @@ class Memberships:
         session.assigning().groups[name] = self._shard_of(name)
 
     def announce(self, shard: int) -> None:
-        """Tells the home of a shard, which has just started, which members its groups have here."""
+        """Tells the home of a shard which members its groups have here, and asks it about the exchanges of which nobody
+        here knows whether they come again: one of the two has just started."""
         for session in list(self._sessions.values()):
-            groups = {} if session.assignments is None else session.assignments.groups
-            for name in [name for name, of in groups.items() if of == shard and name in session.subscriptions]:
+            assignments = session.assignments
+            if assignments is None:
+                continue
+            for name in [n for n, of in assignments.groups.items() if of == shard and n in session.subscriptions]:
                 self._post(shard, self.joining(session, session.subscriptions[name].record))
-
-    def ask(self, shard: int) -> None:
-        """Asks the groups of a shard about the exchanges of which nobody here knows whether they come again."""
-        for session in list(self._sessions.values()):
-            numbers = [] if session.assignments is None else session.assignments.uncertain(shard)
-            if numbers:
+            if numbers := assignments.uncertain(shard):
                 self._post(shard, Uncertain(session.client, session.incarnation, self._shard, numbers))
 
     def _left(self, session: Session, name: str) -> Leave:

@@ -136,7 +136,6 @@ class Shares:
         self.members.announce(shard)
         self.requests.ask_again(shard)
         self._post(shard, Announced(self._shard.number))
-        self.members.ask(shard)
 
     def sweep(self) -> None:
         """What is due every second."""
