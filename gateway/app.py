@@ -111,7 +111,7 @@ async def _serve(settings: Settings, part: str, stopping: asyncio.Future[None], 
         if not stopping.done():
             stopping.set_exception(error)
 
-    gateway, counts = settings.gateway, Counts()
+    gateway, counts = settings.gateway, Counts[str]()
     limits = gateway.limits
     allow_open_files(limits.open_files, f"gateway.limits.connections = {limits.connections}")
     access = open_access(gateway, time.time, counts)

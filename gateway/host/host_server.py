@@ -66,7 +66,7 @@ class HostServer:
         self.read_buffer = memoryview(bytearray(_READ_BUFFER_BYTES))
         """What a connection over TCP reads into; taken before the loop turns to the next one."""
         self.http_connections = 0
-        self.counts = Counts()
+        self.counts = Counts[str]()
         self.traffic = TrafficCounters()
         self.relays: Relays | None = None
         """Brings clients to their homes at other gateways; None while there are none. :meth:`relay_to` gives it."""

@@ -41,7 +41,7 @@ class Node:
     retained: RetainedMessages
     message_presence: MessagePresence
     on_fatal: Callable[[Exception], None]
-    counts: Counts = field(default_factory=Counts)
+    counts: Counts[str] = field(default_factory=Counts)
     numbers: ProcessNumbers = field(default_factory=ProcessNumbers)
     publishes: PublishesInFlight = field(default_factory=PublishesInFlight)
     unspooled: Unspooled = field(default_factory=Unspooled)
