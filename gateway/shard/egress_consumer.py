@@ -152,7 +152,7 @@ class EgressConsumer:
         else:
             copy = self._order.copies.accept(instruction.scope, partition, offset)
         if copy != "first":
-            self._relinquish(message, instruction, position)
+            self._join(message, instruction, position)
             return None
         left = self._order.take_left(message.partition, message.offset) if self._order.left else ()
         pending = PendingMessage(
@@ -201,7 +201,7 @@ class EgressConsumer:
             quarantine(self._node, record, str(error))
         return True
 
-    def _relinquish(self, message: Message, instruction: Instruction, position: int) -> None:
+    def _join(self, message: Message, instruction: Instruction, position: int) -> None:
         """An instruction of the other scope is relinquished with the message; at once if that is done."""
         shard, place = self._shard, (message.partition, message.offset)
         pending, mid = shard.find_live(place), shard.spooled.get(place)

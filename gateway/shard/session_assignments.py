@@ -77,7 +77,7 @@ class SessionAssignments:
         known, restored = self.open.get(place), self._restored.get(place)
         return (
             place[1] in self._over.get(shard_of_place(place), ())
-            or (known is not None and known.released and known.finished)
+            or (known is not None and known.finished)
             or (restored is not None and restored.released)
         )
 
