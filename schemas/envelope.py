@@ -150,8 +150,8 @@ class Meta(NamedTuple):
             more = f"{more or ';'}{';' if bundle is None else ''};{feed}"
         if epoch is not None:
             more = f"{more}{';' * (4 - more.count(';'))}{epoch}"
-        end, number = "" if expires is None else expires, "" if seq is None else seq
-        return f"{VERSION};{qos};{flags};{end};{accepted};{number}{more}".encode()
+        number = "" if seq is None else seq
+        return self.encode_plain(qos, flags, expires, accepted) + f"{number}{more}".encode()
 
     @staticmethod
     def encode_plain(qos: int, flags: str, expires: int | None, accepted: int) -> bytes:
@@ -164,15 +164,11 @@ class Meta(NamedTuple):
         fields = raw.split(b";")
         if fields[0] != _VERSION_BYTES:
             raise RecordError(f"envelope version {fields[0]!r} is not {VERSION}")
-        session = bundle = feed = epoch = None
         try:
-            if len(fields) == 6:  # most have no others
-                _, qos, flags, expires, accepted, seq = fields
-            else:
-                _, qos, flags, expires, accepted, seq, *of = fields
-                session, bundle, feed, epoch = _further(*of)
+            _, qos, flags, expires, accepted, seq, *of = fields
             level = _QOS[qos]
             end, number = int(expires) if expires else None, int(seq) if seq else None
+            session, bundle, feed, epoch = _further(*of) if of else (None, None, None, None)
             return tuple.__new__(  # hot path
                 cls, (level, flags.decode(), end, int(accepted), number, session, bundle, feed, epoch)
             )
