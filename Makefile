@@ -19,7 +19,7 @@ TRACES := $(VENV)/traces
 PINS := pyproject.toml distributions/edge/pyproject.toml constraints.txt tools/install.py
 ARGS ?=
 
-# Hundreds of processes start, and share what one has compiled; also where the environment says not to keep that.
+# Tests start hundreds of processes. They share compiled modules, even if the environment says not to keep any.
 export PYTHONDONTWRITEBYTECODE :=
 
 # The first of these that is Python 3.11 or newer makes the environment; `make env PYTHON=…` names another.

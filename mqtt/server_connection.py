@@ -248,8 +248,8 @@ class ServerConnection:
             self._out.append(packet)
         else:
             answers = self._send_packet(packet)
-        if answers:
-            self._unanswered = left if (left := self._unanswered - answers) > 0 else 0  # as the client counts (4.9)
+        if answers:  # never below 0, as the client counts (4.9)
+            self._unanswered = left if (left := self._unanswered - answers) > 0 else 0
 
     def fits(self, n_bytes: int) -> bool:
         """Whether the client accepts a packet of this size; if not, drop it and count it as sent [MQTT-3.1.2-25]."""
