@@ -281,11 +281,10 @@ class Control:
         if not self._is_owned(shard, epoch):
             return
         try:
-            await self._homes.hand_over(shard, self._keeper.successor(shard))
+            frozen = partial(self._step, m.Frozen(shard, epoch))
+            await self._homes.hand_over(shard, self._keeper.successor(shard), frozen)
         except GatewayError as error:  # the keeper claims it again after a while, unless another gateway has
             log.warning("a shard cannot be handed over", shard=shard, reason=str(error))
-            return
-        self._step(m.Frozen(shard, epoch))
 
     async def _follow(self, shard: int) -> None:
         if not self.owned(shard):

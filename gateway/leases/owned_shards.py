@@ -2,16 +2,17 @@
 (G4, Q7, Q9)."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
+from functools import partial
 from typing import Any
 
 import structlog
 
-from gateway.errors import GatewayError, SpoolError
+from gateway.errors import SpoolError
 from gateway.shard.home import Home
 from gateway.shard.node import Node
 from gateway.shard.shard_spool import SpoolThread
+from gateway.shard.spool_files import OpenedFiles
 from gateway.shard.standby import Standbys
 from gateway.shard.start_steps import Started, Steps
 
@@ -62,31 +63,29 @@ class OwnedShards:
     async def _start(
         self, owned: Mapping[int, int], is_owned: Callable[[int, int], bool], steps: Steps, began: float
     ) -> Started:
-        now = asyncio.get_running_loop().time
-        released = await asyncio.gather(*(self.standbys.release(shard) for shard in owned))
-        warm = {shard: values for shard, values in zip(owned, released, strict=True) if values is not None}
-        files: dict[int, SpoolThread] = {}
-        failed: dict[int, GatewayError] = {}
-        for shard in owned:
+        warm = sorted(shard for shard in owned if self.standbys.is_warm(shard))
+        started = await self._home.start_shards(owned, partial(self._open_files, list(owned)), is_owned, steps)
+        epochs = {shard: owned[shard] for shard in started.serving}
+        took_ms = round(1000 * (asyncio.get_running_loop().time() - began))
+        log.info("shards started", epochs=epochs, warm=warm, took_ms=took_ms, steps_ms=steps.took_ms)
+        return started
+
+    async def _open_files(self, shards: Collection[int]) -> OpenedFiles:
+        """Those of standbys, as these have left them; others are opened."""
+        opened = OpenedFiles({}, {}, {})
+        for shard, values in zip(shards, await asyncio.gather(*map(self.standbys.release, shards)), strict=True):
+            if values is not None:
+                opened.warm[shard] = values
             try:
                 is_followed = shard in self._followed
-                files[shard] = self._followed.pop(shard) if is_followed else await self._open_file(shard)
+                opened.files[shard] = self._followed.pop(shard) if is_followed else await self._open_file(shard)
             except SpoolError as error:
-                failed[shard] = error
-        steps.lap("open")
-        epochs = {shard: owned[shard] for shard in files}
-        started: list[int] = []
-        if files:
-            started, failed_later = await self._home.start_shards(files, epochs, is_owned, warm, steps)
-            failed |= failed_later
-        epochs, took_ms = {shard: owned[shard] for shard in started}, round(1000 * (now() - began))
-        log.info("shards started", epochs=epochs, warm=sorted(warm), took_ms=took_ms, steps_ms=steps.took_ms)
-        return Started(started, failed)
+                opened.failed[shard] = error
+        return opened
 
-    async def hand_over(self, number: int, to: str) -> None:
+    async def hand_over(self, number: int, to: str, then: Callable[[], None]) -> None:
         """See :class:`gateway.leases.shard_homes.ShardHomes`."""
-        with suppress(SpoolError):  # the next home reads more again
-            await self._home.hand_over(number, to)
+        await self._home.hand_over(number, to, then)
         log.info("shard given up", shard=number, to=to)
 
     def abandon(self, number: int) -> Coroutine[Any, Any, None]:

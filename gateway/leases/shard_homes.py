@@ -14,8 +14,9 @@ class ShardHomes(Protocol):
         Raises GatewayError for what concerns all of them, as a Kafka that does not answer; then none is started."""
         ...
 
-    async def hand_over(self, number: int, to: str) -> None:
-        """Ends a shard in order, so that another gateway can start it: `to`, if it is not "". Raises GatewayError."""
+    async def hand_over(self, number: int, to: str, then: Callable[[], None]) -> None:
+        """Ends a shard in order, so that another gateway can start it: `to`, if it is not "". Runs `then` as soon as
+        that one may. Raises GatewayError."""
         ...
 
     def abandon(self, number: int) -> Coroutine[Any, Any, None]:

@@ -123,14 +123,23 @@ class Checkpointer:
                 self._bound()
             self._halted = False
 
+    async def last(self) -> None:
+        """The last one of a home whose shard another takes up: returns once Kafka has it. The next home reports what is
+        finished in the spool. Raises ShardLost."""
+        async with self._lock:
+            if not self._halted:
+                self._halted = True
+                await self._run(self._node.clock(), is_last=True)
+
     async def end(self) -> None:
         """Makes no more checkpoints: another home has the shard."""
         async with self._lock:
             self._halted = True
 
-    async def _run(self, now: float) -> None:
+    async def _run(self, now: float, *, is_last: bool = False) -> None:
         shard, spool = self._shard, self._spool
-        await self._sweep_expired(now)
+        if not is_last:
+            await self._sweep_expired(now)
         inbound = None if self._wills.is_settling else self._inbound.position()
         shard.inbound_from = shard.inbound_from if inbound is None else inbound
         self._unsettled.intersection_update([s for s in self._unsettled if s.is_unsettled and not s.ended])
@@ -157,10 +166,14 @@ class Checkpointer:
         limit = shard.assignment_numbers.next_limit
         positions[ASSIGNMENTS] = msgspec.msgpack.encode(limit)
         taken = spool.take()
-        await asyncio.gather(self._node.reporter.flush(), self._feeds.flush(), *map(self._write_windows, dirty))
+        await asyncio.gather(
+            self._node.reporter.flush(shard.number), self._feeds.flush(), *map(self._write_windows, dirty)
+        )
         if inbound is not None:
             positions[INBOUND] = msgspec.msgpack.encode(inbound)
-        await spool.commit(taken, positions)
+        await spool.commit(taken, positions, is_last=is_last)
+        if is_last:
+            return
         shard.assignment_numbers.reserved(limit)
         shard.bundles.committed()
         self._outage.mended("write", now)
@@ -206,7 +219,7 @@ class Checkpointer:
         for f in finished:
             self._node.reporter.relinquish_later(f.message, self._shard.number, f.instructions)
         if finished:
-            await self._node.reporter.flush()
+            await self._node.reporter.flush(self._shard.number)
             self._spool.forget(finished)
 
     def _catch_up_position(self) -> CatchUpPosition:

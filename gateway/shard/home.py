@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,12 +27,12 @@ from gateway.shard.record_batches import RecordBatches
 from gateway.shard.recovery import Recovery, known_routes
 from gateway.shard.rules import ClientRules
 from gateway.shard.session import Session
-from gateway.shard.session_values import SessionValues
 from gateway.shard.shard import Shard
 from gateway.shard.shard_home import Attached, ShardHome
 from gateway.shard.shard_spool import ShardSpool, SpoolThread
 from gateway.shard.share_messages import Sender, ShareMessage, encode
 from gateway.shard.spool import SpoolSize
+from gateway.shard.spool_files import OpenedFiles
 from gateway.shard.start_steps import Started, Steps, each_by_itself, together
 from mqtt.codes import ReasonCode
 from schemas.identity import shard_of
@@ -110,24 +110,27 @@ class Home:
 
     async def start_shards(
         self,
-        files: Mapping[int, SpoolThread],
         epochs: Mapping[int, int],
+        open_files: Callable[[], Awaitable[OpenedFiles]],
         is_owned: Callable[[int, int], bool],
-        warm: Mapping[int, SessionValues] | None = None,
         steps: Steps | None = None,
     ) -> Started:
-        """Takes up shards that no other home has any more, while others run; `files` are their spools, `epochs` those
-        in which they are this gateway's, `warm` is what a standby has released; `steps` gets how long each step took.
-        Of a shard that is no longer owned, by `is_owned`, once its state is read, and of one that fails, the file is
-        closed. Raises BusError, and then none has started."""
+        """Takes up shards that no other home has any more, while others run; `epochs` are those in which they are this
+        gateway's; `steps` gets how long each step took. Fences are written while files are opened. Of a shard that is
+        no longer owned, by `is_owned`, once its state is read, and of one that fails, the file is closed. Raises
+        BusError, and then none has started."""
         steps = steps or Steps(asyncio.get_running_loop().time)
-        homes = {number: self._home(number, file, epochs[number]) for number, file in files.items()}
         started: dict[int, ShardHome] = {}
-        failed: dict[int, GatewayError] = {}
         claimant = Claimant(self._node.settings.gateway.name, self._node.numbers.boot)
+        fenced = {number: epoch for number, epoch in epochs.items() if epoch}
+        writing = asyncio.ensure_future(write_fences(self._node.bus, self._node.topics, fenced, claimant))
+        files, warm, failed = await open_files()
+        steps.lap("open")
+        homes = {number: self._home(number, file, epochs[number]) for number, file in files.items()}
         try:
-            fenced = {number: epoch for number, epoch in epochs.items() if epoch}
-            await write_fences(self._node.bus, self._node.topics, fenced, claimant)
+            await writing
+            if not homes:
+                return Started([], failed)
             steps.lap("fences")
             recovery = Recovery(
                 self._node, homes, warm=warm, routes=self._routes, steps=steps, on_failed=failed.__setitem__
@@ -170,18 +173,18 @@ class Home:
         for home in homes:
             home.begin()
             home.feeds.begin()
-        await self._node.bus.assign(start)
-        ended = await each_by_itself({home.number: home.relinquish_finished() for home in homes})
+        finished = each_by_itself({home.number: home.relinquish_finished() for home in homes})
+        _, ended = await together(self._node.bus.assign(start), finished)
         failed = {number: error for number, error in ended.items() if error is not None}
         if self.moved_clients is not None:
             await together(*(self.moved_clients.go_on(home) for home in homes if home.number not in failed))
         self._node.ready.flush()
         return failed
 
-    async def hand_over(self, number: int, to: str = "") -> None:
+    async def hand_over(self, number: int, to: str = "", then: Callable[[], None] = lambda: None) -> None:
         """Ends a shard here, so that another home can start it; others go on. Its clients are disconnected (0x9D), but
-        for those whose connections can be passed to the gateway `to`. Raises SpoolError if its last checkpoint fails:
-        then the other home reads more again."""
+        for those whose connections can be passed to the gateway `to`. Runs `then` as soon as the other home may start
+        it; what is left of it here ends afterwards. Raises ShardLost."""
         home = self.shards[number]
         await self._node.bus.unassign([(self._node.topics.egress, number)])
         self._consumers.pop(number, None)
@@ -190,6 +193,8 @@ class Home:
             await home.freeze(None if moved is None else moved.leaving(home, to))
             while self._on_way[number]:  # what it has said must precede what the next home says
                 await home.writer.durable(home.writer.barrier)
+            home.promises.lose()
+            then()
         finally:
             self._node.unspooled.note(number, 0, 0)
             if self.shards.pop(number, None) is not None:

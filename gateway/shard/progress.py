@@ -39,10 +39,7 @@ _FEW = 8
 """Deliveries that fit in any case: a client's identifier has 16 KiB at most (`client_id_bytes`)."""
 
 
-_ANY = -1
-"""Stands for all shards that have no guard."""
-
-_Batches = dict[int, list[tuple[bytes, bytes]]]
+_Batches = defaultdict[int, list[tuple[bytes, bytes]]]
 """Records by partition."""
 
 
@@ -82,17 +79,21 @@ class Guard(Protocol):
         ...
 
 
-class _Guarded:
-    """Batches of one shard that wait for their barriers, in order."""
+class _Events:
+    """Those of one shard, or of all that have no `guard`. `gathered` are not sent yet, `waiting` are batches that wait
+    for their barriers, in order, `earlier` epochs that somebody waits for."""
 
-    def __init__(self, guard: Guard) -> None:
+    def __init__(self, on_error: Callable[[Any], None], guard: Guard | None = None) -> None:
         self.guard = guard
+        self.epoch = _Epoch(on_error)
+        self.earlier: list[_Epoch] = []
+        self.gathered: _Batches = defaultdict(list)
         self.waiting: deque[tuple[_Epoch, _Batches]] = deque()
         self.is_lost = False
 
 
 class ProgressReporter:
-    """Writes progress events, those of some milliseconds together; `flush` waits until all are stored.
+    """Writes progress events, those of some milliseconds together; `flush` waits until those of a shard are stored.
 
     Delivery semantics: an event may be written again after a crash, never lost once flushed.
     """
@@ -102,19 +103,16 @@ class ProgressReporter:
         self._topic = topic
         self._partitions = partitions
         self._on_error = on_error
-        self._epoch = _Epoch(on_error)
-        self._earlier: list[_Epoch] = []
-        self._gathered: defaultdict[int, _Batches] = defaultdict(lambda: defaultdict(list))
-        self._guarded: dict[int, _Guarded] = {}
+        self._unguarded = _Events(on_error)
+        self._guarded: dict[int, _Events] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def guard(self, shard: int, guard: Guard) -> None:
         """A home begins: from now on events of its shard are sent only while it has the shard, if gateways share
         shards."""
-        if not guard.are_read_back:
-            return
-        guarded = self._guarded[shard] = _Guarded(guard)
-        guard.when_lost(lambda: self._lost(shard, guarded))
+        if guard.are_read_back:
+            events = self._guarded[shard] = _Events(self._on_error, guard)
+            guard.when_lost(lambda: self._lost(events))
 
     def relinquish(self, pending: PendingMessage, *, replayed: bool = False) -> None:
         """The home has finished all instructions it holds for the message."""
@@ -134,17 +132,21 @@ class ProgressReporter:
         last = self._outcomes_but_last(message, shard, instructions, deliveries)
         self._write("outcome", message, shard, instructions[0] if instructions else None, last, False)
 
-    async def flush(self) -> None:
-        """Returns once every event written so far is stored."""
-        self._send()
-        if self._epoch.outstanding:
-            self._epoch.flushed = asyncio.Event()
-            self._earlier.append(self._epoch)
-            self._epoch = _Epoch(self._on_error)
-        for epoch in list(self._earlier):
+    async def flush(self, shard: int) -> None:
+        """Returns once every event of the shard that was written so far is stored; without guards, of all shards."""
+        events = self._of(shard)
+        self._send(events)
+        if events.epoch.outstanding:
+            events.epoch.flushed = asyncio.Event()
+            events.earlier.append(events.epoch)
+            events.epoch = _Epoch(self._on_error)
+        for epoch in list(events.earlier):
             if epoch.flushed is not None and epoch.outstanding:
                 await epoch.flushed.wait()
-        self._earlier = [epoch for epoch in self._earlier if epoch.outstanding]
+        events.earlier = [epoch for epoch in events.earlier if epoch.outstanding]
+
+    def _of(self, shard: int) -> _Events:
+        return self._guarded.get(shard, self._unguarded)
 
     def _outcomes_but_last(
         self, message: Message, shard: int, instructions: list[Instruction], deliveries: list[RecipientOutcome]
@@ -157,35 +159,32 @@ class ProgressReporter:
             self._write("outcome", message, shard, instructions[0] if instructions else None, portion, False)
         return last
 
-    def _send(self) -> None:
-        """Sends what was gathered."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        gathered = list(self._gathered.items())
-        self._gathered.clear()
-        for shard, batches in gathered:
-            guarded = self._guarded.get(shard)
-            if guarded is None:
-                self._produce(self._epoch, batches)
-            else:
-                guarded.waiting.append((self._epoch, batches))
-                guarded.guard.after_barrier(partial(self._confirmed, guarded))
+    def _send_all(self) -> None:
+        self._timer = None
+        for events in (self._unguarded, *self._guarded.values()):
+            self._send(events)
 
-    def _confirmed(self, guarded: _Guarded) -> None:
-        self._produce(*guarded.waiting.popleft())
+    def _send(self, events: _Events) -> None:
+        """Sends what was gathered."""
+        if not events.gathered:
+            return
+        batches, events.gathered = events.gathered, defaultdict(list)
+        if events.guard is None:
+            self._produce(events.epoch, batches)
+        else:
+            events.waiting.append((events.epoch, batches))
+            events.guard.after_barrier(lambda: self._produce(*events.waiting.popleft()))
 
     def _produce(self, epoch: _Epoch, batches: _Batches) -> None:
         for partition, records in batches.items():
             self._bus.produce_all(self._topic, partition, records, partial(epoch.done, len(records)))
 
-    def _lost(self, shard: int, guarded: _Guarded) -> None:
+    def _lost(self, events: _Events) -> None:
         """Nobody waits for what is never sent."""
-        guarded.is_lost = True
-        waiting = [*guarded.waiting]
-        guarded.waiting.clear()
-        if self._guarded.get(shard) is guarded and (gathered := self._gathered.pop(shard, None)) is not None:
-            waiting.append((self._epoch, gathered))
+        events.is_lost = True
+        waiting = [*events.waiting, (events.epoch, events.gathered)]
+        events.waiting.clear()
+        events.gathered = defaultdict(list)
         for epoch, batches in waiting:
             epoch.done(sum(map(len, batches.values())), None, None)
 
@@ -198,8 +197,8 @@ class ProgressReporter:
         deliveries: list[RecipientOutcome],
         replayed: bool,
     ) -> None:
-        guarded = self._guarded.get(shard)
-        if guarded is not None and guarded.is_lost:
+        events = self._of(shard)
+        if events.is_lost:
             return
         event = ProgressEvent(
             kind=kind,
@@ -216,14 +215,13 @@ class ProgressReporter:
             offered_us=message.offered_us or None,
             origin=origin_of(message.topic, message.flags),
         )
-        self._epoch.outstanding += 1
-        partition = partition_of(message.id, self._partitions)
-        gathered = self._gathered[_ANY if guarded is None else shard][partition]
+        events.epoch.outstanding += 1
+        gathered = events.gathered[partition_of(message.id, self._partitions)]
         gathered.append((message.id.encode(), encode(event)))
         if len(gathered) >= _AT_ONCE:
-            self._send()
+            self._send(events)
         elif self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(_GATHER_S, self._send)
+            self._timer = asyncio.get_running_loop().call_later(_GATHER_S, self._send_all)
 
 
 def portions(deliveries: list[RecipientOutcome]) -> list[list[RecipientOutcome]]:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 import structlog
@@ -93,10 +93,10 @@ class Recovery:
         self.read["routes"] += routes
         self._steps.lap("read")
         self._leave_out(found.failed)
-        self._kept(await self._each(lambda home: self._start_spool(home, sessions, found)))
-        await self._take_up_earlier()
+        contents = self._kept(await self._each(lambda home: self._start_spool(home, sessions, found)))
+        if await self._take_up_earlier():
+            contents = self._kept(await self._each(lambda home: home.spool.contents()))
         self._steps.lap("begin")
-        contents = self._kept(await self._each(lambda home: home.spool.contents()))
         start: dict[tuple[str, int], int]
         reserved, (start, inbound_ends) = await together(
             self._reserve_numbers(), self._rebuild(sessions, contents, ends)
@@ -158,22 +158,28 @@ class Recovery:
             quarantine(node, record, reason)
         return found
 
-    async def _start_spool(self, home: ShardHome, sessions: SessionRecovery, found: CaughtUp) -> None:
+    async def _start_spool(self, home: ShardHome, sessions: SessionRecovery, found: CaughtUp) -> SpoolContents:
         """The home may commit: what its session log and its spool say of fences is known."""
         number = home.number
-        await sessions.begin(home, found.fenced[number], found.ends[number])
-        self._positions[number] = await home.spool.start(found.leftovers[number])
 
-    async def _take_up_earlier(self) -> None:
+        async def start() -> SpoolContents:
+            self._positions[number] = await home.spool.start(found.leftovers[number])
+            return await home.spool.contents()
+
+        _, contents = await together(sessions.begin(home, found.fenced[number], found.ends[number]), start())
+        return cast(SpoolContents, contents)
+
+    async def _take_up_earlier(self) -> bool:
         """The file of an earlier version, which had all shards, is taken up once: if no shard has a changelog yet."""
         earlier = read_earlier(self._earlier, self._node.settings.kafka.shards) if self._earlier is not None else None
         if self._earlier is None or earlier is None:
-            return
+            return False
         for one in earlier:
             if not self._positions[one.shard]:
                 self._positions[one.shard] = await self._homes[one.shard].spool.take_up(one)
         retire(self._earlier)
         log.info("the spool of an earlier version is taken up", file=str(self._earlier))
+        return True
 
     def _reserve_numbers(self) -> Coroutine[Any, Any, dict[int, GatewayError | None]]:
         """Gives this process its number, and each shard numbers of assignments. Nobody may hear of them before what is

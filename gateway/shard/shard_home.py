@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import structlog
 
-from gateway.errors import NotAdmitted, SpoolError
+from gateway.errors import NotAdmitted
 from gateway.shard.arrivals import LOST_CONNECTING, Arrival, Kicked
 from gateway.shard.catch_up_reader import IngressCatchUpReader
 from gateway.shard.checkpoint import Checkpointer
@@ -42,6 +42,7 @@ from gateway.shard.shard_parts import egress_consumer, shard_state
 from gateway.shard.shard_spool import ShardSpool
 from gateway.shard.share_messages import ShareMessage
 from gateway.shard.shares import Shares
+from gateway.shard.start_steps import together
 from gateway.shard.subscribing import Subscriber
 from gateway.shard.timers import SessionTimers
 from gateway.shard.waiting_bundles import WaitingBundles
@@ -187,28 +188,24 @@ class ShardHome:
 
     async def freeze(self, leaving: LeavingClients | None = None) -> None:
         """Ends the connections of the shard's clients, but for those of `leaving` that it passes on, and all work on
-        it, and commits its positions. Call it once no more records come. Raises SpoolError if there is no last
-        checkpoint, ShardLost."""
+        it, and writes its positions to Kafka; the file is left as it is. Call it once no more records come. Raises
+        ShardLost."""
         if leaving is not None:
             await leaving.hold()
         self.shares.requests.stop()
         self.feeds.stop()
         await self._operations.end()
         if leaving is not None:
-            await leaving.leave()
+            await together(leaving.leave(), self._node.reporter.flush(self.number))  # the last checkpoint waits for it
         for session in list(self.sessions.values()):
             self._disconnect(session, ReasonCode.SERVER_MOVED)
         self.timers.cancel_all()
         await self.catch_up.stop()
         while self.inbound.is_busy or self._wills.is_settling or self._tasks.are_left:
             await self.writer.durable(self.writer.barrier)
-        await self.writer.durable(self.writer.barrier)
-        await self.checkpoint(at_once=True)
-        await self._checkpointer.end()
+        await together(self._checkpointer.last(), self.writer.durable(self.writer.barrier))
         self.shares.end()
         self.writer.check()
-        if not self.spool.outage.is_writing:
-            raise SpoolError(self.spool.outage.reason)
 
     def abandon(self) -> None:
         """Another home has the shard: nothing is sent and nothing begins here any more; its clients are disconnected,

@@ -193,9 +193,10 @@ class ShardSpool:
         taken, self._batch = Taken(self._batch, self._last_row, self._last_mid), SpoolBatch()
         return taken
 
-    async def commit(self, taken: Taken, positions: dict[str, bytes]) -> None:
+    async def commit(self, taken: Taken, positions: dict[str, bytes], *, is_last: bool = False) -> None:
         """Writes what was taken, with the positions that are in effect then; those that are not named stay. Nothing is
-        written if nothing has changed.
+        written if nothing has changed. If it `is_last`, another home goes on: returns once Kafka has it, whether it
+        counts or not, and leaves the file as it is.
 
         Raises SpoolError if the file cannot be written: what it lacks is written with the next commit. Raises BusError,
         ShardLost.
@@ -208,6 +209,8 @@ class ShardSpool:
         marker = Marker(taken.last_row, taken.last_mid, positions, self.epoch)
         tombstones: list[Record] = [(key, None) for key in [*self._uncommitted, *self._removable_fences()]]
         offset, at_ms = await self._changelog.append([*tombstones, *records_of(taken.batch, marker)])
+        if is_last:
+            return
         if self._confirm is not None:
             await self._confirm()
         self._positions, self._uncommitted, self._committed_at = positions, [], now

@@ -14,16 +14,26 @@ import shutil
 from collections import Counter
 from concurrent.futures import Executor
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 
-from gateway.errors import SpoolDamaged, SpoolError
+from gateway.errors import GatewayError, SpoolDamaged, SpoolError
+from gateway.shard.session_values import SessionValues
 from gateway.shard.shard_spool import SpoolThread, open_spool
 
 _PARTS: Final = ("", "-wal", "-shm")
 
 log = structlog.get_logger(__name__)
+
+
+class OpenedFiles(NamedTuple):
+    """Of shards that are to start, by number: their spools, what standbys have kept of their session logs, and why a
+    file could not be opened."""
+
+    files: dict[int, SpoolThread]
+    warm: dict[int, SessionValues]
+    failed: dict[int, GatewayError]
 
 
 class SpoolFiles:

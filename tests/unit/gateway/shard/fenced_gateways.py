@@ -13,7 +13,7 @@ from gateway.shard.shard_home import ShardHome
 from schemas.fences import epoch_of
 from schemas.settings import Settings
 from tests.unit.gateway.shard.home_harness import PARTITIONS, SHARDS, InlineSpools
-from tests.unit.gateway.shard.two_gateways import Either, Gateway, TwoGateways
+from tests.unit.gateway.shard.two_gateways import Either, Gateway, TwoGateways, opened
 
 
 class FencedGateway(Gateway):
@@ -41,7 +41,8 @@ class FencedGateway(Gateway):
     async def own(self, number: int, epoch: int) -> ShardHome:
         """Takes up a shard. Raises Outranked, ShardLost."""
         try:
-            started = await self.home.start_shards({number: self._spool(number)}, {number: epoch}, lambda _s, _e: True)
+            files = opened({number: self._spool(number)})
+            started = await self.home.start_shards({number: epoch}, files, lambda _s, _e: True)
             for error in started.failed.values():
                 raise error
         finally:

@@ -52,7 +52,7 @@ def test_a_message_that_waits_at_the_next_home_is_not_complete(
         await turn(3)
         assert second.payloads == [b"hello"]
         assert hello <= harness.completed()
-        await harness.at(0).node.reporter.flush()  # nobody waits for what is never sent
+        await harness.at(0).node.reporter.flush(0)  # nobody waits for what is never sent
         assert not harness.fatal
 
     run(scenario())

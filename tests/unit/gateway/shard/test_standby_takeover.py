@@ -10,7 +10,7 @@ from gateway.shard.standby import Standbys
 from tests.draw import some
 from tests.unit.gateway.shard.home_harness import InlineSpool, turn
 from tests.unit.gateway.shard.test_shard_moves import Load
-from tests.unit.gateway.shard.two_gateways import Gateway, TwoGateways
+from tests.unit.gateway.shard.two_gateways import Gateway, TwoGateways, opened
 from tests.unit.gateway.shard.virtual_time import VirtualLoop, run
 
 
@@ -50,7 +50,7 @@ def test_a_standby_takes_over_what_a_killed_gateway_had(tmp_path: Path, rounds: 
         file = other.spools.files[0]
         left = len(harness.broker.partitions[harness.topics.spool, 0]) - file.inline.state().offset
         assert left < len(harness.broker.partitions[harness.topics.spool, 0]) / 4
-        await other.home.start_shards({0: file}, {0: 0}, lambda shard, epoch: True, {0: warm})
+        await other.home.start_shards({0: 0}, opened({0: file}, {0: warm}), lambda shard, epoch: True)
         await harness.reconnect()
         load.publish(20)
         await harness.settle()
@@ -83,7 +83,7 @@ def test_a_standby_is_ready_again_after_a_planned_move_back(tmp_path: Path) -> N
         await other.hand_over(0)
         warm = await standbys.release(0)
         assert warm is not None
-        await one.home.start_shards({0: one.spools.files[0]}, {0: 0}, lambda shard, epoch: True, {0: warm})
+        await one.home.start_shards({0: 0}, opened(one.spools.files, {0: warm}), lambda shard, epoch: True)
         load.members[0].mute = False
         load.members[0].answer_all()
         await harness.settle()

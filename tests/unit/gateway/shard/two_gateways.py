@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +11,26 @@ from gateway.memory_bus import MemoryBus
 from gateway.shard.arrivals import Arrival
 from gateway.shard.home import Home
 from gateway.shard.link import Link
+from gateway.shard.session_values import SessionValues
 from gateway.shard.shard_home import Attached
+from gateway.shard.shard_spool import SpoolThread
 from gateway.shard.spool import Spool
+from gateway.shard.spool_files import OpenedFiles
 from mqtt.codes import ReasonCode
 from schemas.identity import shard_of
 from tests.unit.gateway.shard.home_client import Client
 from tests.unit.gateway.shard.home_harness import SHARDS, HomeHarness, InlineSpool, InlineSpools, turn
+
+
+def opened(
+    files: Mapping[int, SpoolThread], warm: Mapping[int, SessionValues] | None = None
+) -> Callable[[], Awaitable[OpenedFiles]]:
+    """What opens the spools of shards that are to start, for which these are taken."""
+
+    async def open_files() -> OpenedFiles:
+        return OpenedFiles(dict(files), dict(warm or {}), {})
+
+    return open_files
 
 
 class Gateway:
@@ -38,7 +52,7 @@ class Gateway:
         return self
 
     async def start_shard(self, number: int) -> None:
-        started = await self.home.start_shards({number: self._spool(number)}, {number: 0}, lambda shard, epoch: True)
+        started = await self.home.start_shards({number: 0}, opened({number: self._spool(number)}), lambda *_: True)
         for error in started.failed.values():
             raise error
 
