@@ -20,7 +20,7 @@ from gateway.record import Record
 from schemas.topics import NO_GROUP
 
 _POLL_S = 0.1
-_CHANGING_POLL_S = 0.01
+_CHANGING_POLL_S = 0.004
 _CHANGING_FETCH_MS = 10
 _BATCH = 1_000
 

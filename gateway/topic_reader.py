@@ -4,10 +4,12 @@ A consumer that is made for one read spends most of its time on the connection a
 over shards reads several topics while clients wait. So a few consumers can be kept: they stay connected, know the
 topics, and have no partition assigned until the next read, so they fetch nothing.
 
-Where partitions begin and end is asked for all of them together: one request to each broker.
+Where partitions end is asked for all of them together: one request to each broker. Where they begin likewise, but only
+the first time: if records have been removed since, the consumer finds the next one by itself.
 """
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, cast
 
@@ -22,9 +24,9 @@ _END: Final = -1
 _BEGINNING: Final = -2
 """Times that stand for an offset in the request ListOffsets."""
 
-_FETCH_MS: Final = 10
-"""How long a broker waits for records. A consumer that has just read to the end waits so long before it can read
-other partitions."""
+_FETCH_MS: Final = 1
+"""How long a broker waits for records. There are some until the end is reached. A consumer that has just read to it
+waits so long before it can read other partitions."""
 
 
 class TopicReaders:
@@ -35,14 +37,16 @@ class TopicReaders:
         self._settings = settings
         self._kept = kept
         self._lock = threading.Lock()
-        self._idle: list[Consumer] = []
+        self._idle: deque[Consumer] = deque()
+        self._lows: dict[tuple[str, int], int] = {}
+        """Where partitions began when that was asked."""
 
     def read(self, topic: str, start: Mapping[int, int], on_record: Callable[[Record], None]) -> dict[int, int]:
         """Passes every record from `start` (offset by partition) to the current end; returns the end by partition.
         Waits in the calling thread. Raises BusError."""
         consumer = self._take()
         try:
-            ends = _read_to_end(consumer, topic, start, on_record)
+            ends = _read_to_end(consumer, topic, start, on_record, self._lows)
             consumer.unassign()
         except KafkaException as error:
             consumer.close()
@@ -58,14 +62,14 @@ class TopicReaders:
     def close(self) -> None:
         """Ends the consumers that are kept, and keeps no more."""
         with self._lock:
-            self._kept, idle, self._idle = 0, self._idle, []
+            self._kept, idle, self._idle = 0, self._idle, deque()
         for consumer in idle:
             consumer.close()
 
     def _take(self) -> Consumer:
         with self._lock:
             if self._idle:
-                return self._idle.pop()
+                return self._idle.popleft()  # the others may still wait for the last answer to an earlier read
         return Consumer(
             dict(self._settings)
             | {
@@ -104,11 +108,17 @@ def _offsets(consumer: Consumer, topic: str, partitions: Iterable[int], time: in
 
 
 def _read_to_end(
-    consumer: Consumer, topic: str, start: Mapping[int, int], on_record: Callable[[Record], None]
+    consumer: Consumer,
+    topic: str,
+    start: Mapping[int, int],
+    on_record: Callable[[Record], None],
+    lows: dict[tuple[str, int], int],
 ) -> dict[int, int]:
     ends = end_offsets(consumer, topic, start, _ANSWER_S)
-    lows = _offsets(consumer, topic, [p for p, at in start.items() if at < ends[p]], _BEGINNING, _ANSWER_S)
-    assigned = [TopicPartition(topic, p, max(start[p], low)) for p, low in lows.items() if low < ends[p]]
+    wanted = [p for p, at in start.items() if at < ends[p]]
+    unknown = [p for p in wanted if lows.get((topic, p), ends[p] + 1) > ends[p]]
+    lows |= {(topic, p): low for p, low in _offsets(consumer, topic, unknown, _BEGINNING, _ANSWER_S).items()}
+    assigned = [TopicPartition(topic, p, max(start[p], lows[topic, p])) for p in wanted if lows[topic, p] < ends[p]]
     if not assigned:
         return ends
     consumer.assign(assigned)
