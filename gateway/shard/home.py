@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from pathlib import Path
@@ -30,7 +29,9 @@ from gateway.shard.session import Session
 from gateway.shard.shard import Shard
 from gateway.shard.shard_home import Attached, ShardHome
 from gateway.shard.shard_spool import ShardSpool, SpoolThread
-from gateway.shard.share_messages import Sender, ShareMessage, encode
+from gateway.shard.share_messages import Sender
+from gateway.shard.share_ways import ShareWays
+from gateway.shard.shares import Shares
 from gateway.shard.spool import SpoolSize
 from gateway.shard.spool_files import OpenedFiles
 from gateway.shard.start_steps import Started, Steps, each_by_itself, together
@@ -69,7 +70,8 @@ class Home:
         self._visiting = InboundPosition(node.publishes)
         self._presence = PresenceReporter(node)
         self._consumers: dict[int, EgressConsumer] = {}
-        self._on_way: Counter[int] = Counter()
+        soon = asyncio.get_running_loop().call_soon
+        self._ways = ShareWays(node.bus, node.topics.egress, self._shares_of, node.ready, soon, node.on_fatal)
         self.shards = {number: self._home(number, file, 0) for number, file in files.items()}
         self.records = RecordBatches(node, self._ingress, self._consumers).take
 
@@ -84,7 +86,7 @@ class Home:
             spool,
             self._ingress,
             self._instructed_to,
-            partial(self._post, Sender(number, epoch)),
+            partial(self._ways.post, Sender(number, epoch)),
             self._presence,
             self._spawn,
             lambda *superseded: self.on_superseded(*superseded),
@@ -191,7 +193,7 @@ class Home:
         try:
             moved = self.moved_clients if to else None
             await home.freeze(None if moved is None else moved.leaving(home, to))
-            while self._on_way[number]:  # what it has said must precede what the next home says
+            while not self._ways.are_idle(number):  # what it has said must precede what the next home says
                 await home.writer.durable(home.writer.barrier)
             home.promises.lose()
             then()
@@ -322,22 +324,10 @@ class Home:
         """All packets of one read are handed over: deliver what they made possible, to whichever shard's sessions."""
         self._node.ready.flush()
 
-    def _post(self, sender: Sender, shard: int, epoch: int, message: ShareMessage) -> None:
-        """Directly to a shard that is here in `epoch` or a later one, else by Kafka. What is lost with a home, the next
-        one asks for."""
-        home, ready = self.shards.get(shard), self._node.ready
-        if home is None or home.spool.epoch < epoch:
-            value, headers = encode(message, sender)
-            self._on_way[sender.shard] += 1
-            done = partial(self._posted, sender.shard)
-            self._node.bus.produce(self._node.topics.egress, shard, b"", value, headers, done)
-        elif home.shares.senders.counts(sender, is_direct=True) and ready.post(home.shares.receive, message):
-            asyncio.get_running_loop().call_soon(ready.flush)
-
-    def _posted(self, sender: int, error: Any, _record: Any) -> None:
-        self._on_way[sender] -= 1
-        if error is not None:
-            self._node.on_fatal(BusError(f"cannot write a message about share groups: {error.str()}"))
+    def _shares_of(self, shard: int, epoch: int) -> Shares | None:
+        """Those of a shard that is here in `epoch` or a later one."""
+        home = self.shards.get(shard)
+        return None if home is None or home.spool.epoch < epoch else home.shares
 
     def _instructed_to(self, partition: int) -> int:
         return max((home.state.order.instructed_to(partition) for home in self.shards.values()), default=0)

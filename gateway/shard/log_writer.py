@@ -82,6 +82,10 @@ class SessionLogWriter:
         else:
             self.write_barrier(then)
 
+    def confirmed(self, then: Action) -> None:
+        """`then` runs once it is known that the shard was this home's until now; at once if none are shared."""
+        self._promises.after_barrier(then)
+
     def write_barrier(self, then: Action) -> None:
         """A record without meaning; `then` runs once it is stored, and counts."""
         self._produce(_BARRIER, None, then)

@@ -32,6 +32,7 @@ class Memberships:
     """Knows the groups of each session, takes what they assign, and says what has become of it.
 
     `post` sends a message to the shard of a group; `shard_of` gives that, by name; `pump` sends what a session has.
+    `post_confirmed` does so once it is known that the shard was still this home's, and before what is posted later.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class Memberships:
         post: Callable[[int, ToGroup], None],
         ready: ReadySessions,
         pump: Callable[[Session], None],
+        post_confirmed: Callable[[int, Returned], None],
     ) -> None:
         self._shard = shard
         self._sessions = sessions
@@ -49,6 +51,7 @@ class Memberships:
         self._post = post
         self._ready = ready
         self._pump = pump
+        self._post_confirmed = post_confirmed
         self._blocked: dict[Session, None] = {}
 
     # -- belonging to groups -------------------------------------------------------------------------------------------
@@ -187,16 +190,18 @@ class Memberships:
             session.assignments.forget(message.shard, message.numbers)
 
     def _give_back(self, deliveries: list[Delivery]) -> None:
-        messages: dict[int, Returned] = {}
+        """What was assigned at QoS 2 only if the shard is this home's: else the next one may have it too, from the log,
+        while another member gets it."""
+        messages: dict[tuple[int, bool], Returned] = {}
         for delivery in deliveries:
             if delivery.assigned is not None:
                 delivery.finished = True
                 packet_id = delivery.packet_id if delivery.sent or delivery.dup else 0
-                message = messages.setdefault(delivery.assigned.shard, Returned([], []))
+                message = messages.setdefault((delivery.assigned.shard, delivery.qos == 2), Returned([], []))
                 message.assignments.append((delivery.assigned.number, packet_id))
                 message.sendings.append(delivery.sending)
-        for shard, returned in messages.items():
-            self._post(shard, returned)
+        for (shard, is_exact), returned in messages.items():
+            (self._post_confirmed if is_exact else self._post)(shard, returned)
 
     def _announce(self, session: Session, assignments: SessionAssignments, capacity: int | None) -> None:
         for name, shard in assignments.groups.items():

@@ -1,7 +1,9 @@
 """Shared subscriptions in one shard (MQTT 5.0, 4.8.2; R6): its groups, and its sessions as members of any groups."""
 
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, cast
+from functools import partial
+from typing import Any, NamedTuple, cast
 
 from gateway.shard.delivery import Deliverer
 from gateway.shard.group_members import GroupMembers
@@ -32,6 +34,11 @@ from gateway.shard.share_senders import ShareSenders
 from schemas.identity import shard_of
 
 
+class _Waiting(NamedTuple):
+    message: ShareMessage
+    is_unconfirmed: bool
+
+
 class Shares:
     """`groups` are those of the shard, `dispatcher` has what they assign; `members` are the shard's sessions as
     members, `requests` what these ask of groups. `senders` says whose messages count.
@@ -58,6 +65,8 @@ class Shares:
         self._spawn = spawn
         self._routes = routes
         self._has_ended = False
+        self._waiting: dict[int, deque[_Waiting]] = {}
+        """What is to be posted, by shard: first what has to be confirmed."""
         self._shards = node.settings.kafka.shards
         self.senders = ShareSenders(self._shards)
         self.groups = ShareGroups(shard, routes, node.numbers, node.settings.gateway.limits.share_in_flight, node.clock)
@@ -85,9 +94,9 @@ class Shares:
         self._group_members = GroupMembers(
             self._shard, self.groups, self.dispatcher, self._routes, writer, self._post, cover, self._spawn
         )
-        self.members = Memberships(
-            self._shard.number, self._shard.sessions, self.shard_of, self._post, node.ready, deliverer.pump
-        )
+        own = self._shard.number, self._shard.sessions, self.shard_of, self._post, node.ready
+        self.members = Memberships(*own, deliverer.pump, self._post_confirmed)
+        self._confirmed = writer.confirmed
         self.requests = GroupRequests(self.members, self.shard_of, self._post, lambda: spool.epoch)
 
     def shard_of(self, name: str) -> int:
@@ -129,7 +138,24 @@ class Shares:
             self.dispatcher.receive(message)
 
     def _post(self, shard: int, message: ShareMessage) -> None:
-        self._post_to(shard, self.senders.highest(shard), message)
+        if waiting := self._waiting.get(shard):
+            waiting.append(_Waiting(message, is_unconfirmed=False))
+        else:
+            self._post_to(shard, self.senders.highest(shard), message)
+
+    def _post_confirmed(self, shard: int, message: ShareMessage) -> None:
+        """What is posted to the same shard meanwhile comes behind it."""
+        self._waiting.setdefault(shard, deque()).append(_Waiting(message, is_unconfirmed=True))
+        self._confirmed(partial(self._is_confirmed, shard))
+
+    def _is_confirmed(self, shard: int) -> None:
+        """The first that waits, and what was posted behind it."""
+        waiting = self._waiting.pop(shard)
+        self._post(shard, waiting.popleft().message)
+        while waiting and not waiting[0].is_unconfirmed:
+            self._post(shard, waiting.popleft().message)
+        if waiting:
+            self._waiting[shard] = waiting
 
     def _announce(self, shard: int) -> None:
         """Tells the home of a shard all that it has to know of this one."""
