@@ -15,7 +15,7 @@ from gateway.shard.shard import Shard
 from gateway.shard.share_dispatcher import ShareDispatcher
 from gateway.shard.share_group import filter_of
 from gateway.shard.share_groups import ShareGroups
-from gateway.shard.share_messages import Announced, Join, Joined, Leave, Left, ToMember
+from gateway.shard.share_messages import Announced, Join, Joined, Leave, Left, Reachable, ToMember
 from schemas.envelope import Incarnation
 from schemas.session_log import MemberRecord
 
@@ -46,11 +46,15 @@ class GroupMembers:
         self._lock = KeyedLock()
         self._unconfirmed: dict[int, dict[tuple[str, str, Incarnation], None]] = {}
         """Members that their shard has not named since a start, by shard: group, client, session."""
+        self._joining: dict[tuple[str, str, Incarnation], Join] = {}
+        """The last of each member that waits for its turn."""
 
     def receive(self, message: Join | Leave | Announced) -> None:
         """What the shard of a member says."""
         if isinstance(message, Join):
-            self._unconfirmed.get(message.shard, {}).pop((message.group, message.client, message.session), None)
+            member = message.group, message.client, message.session
+            self._unconfirmed.get(message.shard, {}).pop(member, None)
+            self._joining[member] = message
             self._spawn(self._in_turn(message.group, partial(self._join, message)))
         elif isinstance(message, Leave):
             self._spawn(self._in_turn(message.group, partial(self._leave, message)))
@@ -58,6 +62,12 @@ class GroupMembers:
             for name, client, session in self._unconfirmed.pop(message.shard, ()):
                 over = Leave(name, client, session, message.shard, None)
                 self._spawn(self._in_turn(name, partial(self._leave, over)))
+
+    def reachable(self, message: Reachable) -> None:
+        """What it says is newer than what a member has said that waits for its turn to join."""
+        joining = self._joining.get((message.group, message.client, message.session))
+        if joining is not None:
+            joining.capacity = message.capacity
 
     def started(self, shard: int) -> None:
         """The home of a shard has started, or this one's: its members are away until it has named them."""
@@ -75,6 +85,8 @@ class GroupMembers:
     async def _join(self, message: Join) -> None:
         if not self._groups.has_members(message.group):
             self._groups.begin(message.group, *await self._routes.use(filter_of(message.group)))
+        if self._joining.get(key := (message.group, message.client, message.session)) is message:
+            del self._joining[key]
         group = self._groups.join(message)
         record = self._groups.record_of(group, message.record)
         member = group.member(message.client, message.session)

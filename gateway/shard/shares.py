@@ -27,6 +27,7 @@ from gateway.shard.share_messages import (
     Joined,
     Leave,
     Left,
+    Reachable,
     ShareMessage,
     Started,
 )
@@ -134,6 +135,9 @@ class Shares:
             self._announce(message.shard)
         elif isinstance(message, Join | Leave | Announced):
             self._group_members.receive(message)
+        elif isinstance(message, Reachable):
+            self._group_members.reachable(message)
+            self.dispatcher.receive(message)
         else:
             self.dispatcher.receive(message)
 
