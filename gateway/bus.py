@@ -42,9 +42,6 @@ OnRecords = Callable[[list[Record]], asyncio.Future[None] | None]
 
 _POLL_S = 0.001
 _IDLE_POLL_S = 0.05
-_COMMAND_S = 0.005
-"""How long the consumer lets a command wait when no records come."""
-
 _BATCH = 200
 _BATCHES_AHEAD = 4
 _ANSWER_S = 2.0
@@ -342,7 +339,7 @@ class KafkaBus:
                     if command is None:
                         return
                     command(consumer)
-                first = consumer.poll(_COMMAND_S)
+                first = consumer.poll(0.02)
                 if first is None:
                     continue
                 batch = [cast(Record, r) for r in [first, *consumer.consume(_BATCH, 0)] if r.error() is None]
