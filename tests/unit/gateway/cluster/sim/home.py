@@ -44,6 +44,7 @@ class Home:
         self._written_positions: Any = None
         self._fenced_ingress: set[int] = set()
         self._cursors: list[Cursor] = []
+        self._arriving: list[Any] = []
         self._is_state_read = False
         self.outgoing = Outgoing(self)
         self.shares = self.site.make_shares(self)
@@ -74,22 +75,25 @@ class Home:
             if not self.process.is_over:
                 cursor.close()
         self._cursors = []
-        for session in self.sessions.values():
-            if session.link is not None:
-                session.link.close_from_home()
+        self._close_connections()
         self.shares.end()
 
     def freeze(self) -> None:
         self.is_freezing, self.is_serving = True, False
-        for session in self.sessions.values():
-            if session.link is not None:
-                session.link.close_from_home()
+        self._close_connections()
         self.shares.freeze()
         self._write(b"pos", self._positions(), self._frozen)
 
     def _frozen(self) -> None:
         self.shares.end()
         self.process.tell(m.Frozen(self.shard, self.epoch))
+
+    def _close_connections(self) -> None:
+        """Also of those that are still to be answered."""
+        arriving, self._arriving = self._arriving, []
+        connected = [session.link for session in self.sessions.values() if session.link is not None]
+        for link in (*arriving, *connected):
+            link.close_from_home()
 
     def tick(self) -> None:
         if self.is_serving:
@@ -246,12 +250,23 @@ class Home:
     # -- the connection ------------------------------------------------------------------------------------------------
 
     def attach(self, link: Any, client: str) -> None:
-        """A client has connected: what was in flight is sent again, in order."""
+        """A client has connected. As in the gateway, CONNACK waits for the session log: a home that has lost its shard,
+        and does not know it yet, answers nobody who comes."""
         session = self.sessions.get(client)
         if session is None:
             self.shares.attach(link, client)
             return
-        if session.link is not None and session.link is not link:
+        if session.link is not None:
+            session.link.close_from_home()
+        self._arriving.append(link)
+        self._write(b"barrier", (), lambda: self._connected(session, link))
+
+    def _connected(self, session: Session, link: Any) -> None:
+        """What was in flight is sent again, in order."""
+        if link not in self._arriving:
+            return
+        self._arriving.remove(link)
+        if session.link is not None:
             session.link.close_from_home()
         session.link = link
         self._send(session, "connected", 0, None)
@@ -272,6 +287,8 @@ class Home:
             self.shares.detach(client, link)
         elif session.link is link:
             session.link = None
+        elif link in self._arriving:
+            self._arriving.remove(link)
 
     def _send(self, session: Session, kind: str, pid: int, message: Message | None) -> None:
         link = session.link
@@ -331,7 +348,11 @@ class Home:
                 session.until = max(session.until, offset + 1)
                 self._send(session, "pubrec", message.pid, message)
 
-        if self.barriers.add(promise):
+        self.after_barrier(promise)
+
+    def after_barrier(self, action: Callable[[], None]) -> None:
+        """Runs `action` once it is known that the shard was this home's until now."""
+        if self.barriers.add(action):
             self.world.after(0.001, lambda: self.process.enter(self._write_barrier))
 
     def _write_barrier(self) -> None:

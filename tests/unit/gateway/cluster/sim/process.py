@@ -49,6 +49,7 @@ class Process:
         self.homes: dict[int, Home] = {}
         self.hold = Hold()
         self.ready = ReadySessions(self.hold)
+        self.ways = site.make_ways(self)
         self.numbers = ProcessNumbers()
         self.numbers.begin(world.now, 0)
         self.stopped_at = self.well_since = 0.0
@@ -58,6 +59,7 @@ class Process:
         self.trap_topic = ""
         self.trap: Callable[[], None] | None = None
         self._held: list[Callable[[], None]] = []
+        self.redialling: set[str] = set()
         self._deferred: list[Callable[[], None]] = []
         self._worked_off_at = 0.0
         self._unsent: dict[
@@ -290,12 +292,14 @@ class Process:
             result, delay = "timeout", 0.3
         else:
             result, delay = "connected", 0.001
+        self.redialling.add(redial.name)
         self.world.after(
             delay,
             lambda: self.enter(lambda: self._redialled(RedialResult(redial.name, result))),  # type: ignore[arg-type]
         )
 
     def _redialled(self, result: RedialResult) -> None:
+        self.redialling.discard(result.name)
         self.life.step(result, self.world.now)
         self.perform(self.keeper.step(m.Tick(), self.world.now))
 

@@ -125,7 +125,7 @@ SAFEGUARDS = (
         LeaseTable,
         "_precedence",
         staticmethod(lambda key, claimed: (-key.epoch, -claimed.offset)),
-        2,
+        624_306,
     ),
     Safeguard(
         "of claims of several epochs the highest wins",
@@ -134,66 +134,86 @@ SAFEGUARDS = (
         staticmethod(lambda key, claimed: (key.epoch, claimed.offset)),
         0,
     ),
-    Safeguard("a claim is never written again", LeaseKeeper, "_next_epoch", _same_epoch_again, 22),
-    Safeguard("a release has an epoch of its own", LeaseKeeper, "_next_epoch", _own_epoch_again, 16),
+    Safeguard("a claim is never written again", LeaseKeeper, "_next_epoch", _same_epoch_again, 6_279_901),
+    Safeguard("a release has an epoch of its own", LeaseKeeper, "_next_epoch", _own_epoch_again, 1_319_474),
     Safeguard("a new epoch is above all fences", LeaseKeeper, "_take", _knows_no_fences, 24),
     Safeguard(
         "the winning claim has no tombstone",
         LeaseTable,
         "outdated",
         lambda self, shard: [key for key in self._claims[shard] if key.epoch <= self._leases[shard].epoch],
-        4,
+        2_089_363,
     ),
-    Safeguard("a tombstone says that there is a higher epoch", LeaseTable, "_is_superseded", lambda *_: False, 312),
-    Safeguard("readers ignore lower epochs behind a fence", PartitionFences, "_is_void", lambda *_: False, 10),
     Safeguard(
-        "homes drop QoS 2 messages of a lower epoch behind the fence", SenderFences, "is_dropped", lambda *_: False, 0
+        "a tombstone says that there is a higher epoch", LeaseTable, "_is_superseded", lambda *_: False, 3_677_712
+    ),
+    Safeguard("readers ignore lower epochs behind a fence", PartitionFences, "_is_void", lambda *_: False, 2_498_399),
+    Safeguard(
+        "homes drop QoS 2 messages of a lower epoch behind the fence",
+        SenderFences,
+        "is_dropped",
+        lambda *_: False,
+        2_814_298,
     ),
     Safeguard(
         "QoS 1 messages of a lower epoch pass",
         SenderFences,
         "is_dropped",
         lambda self, p, offset, shard, epoch, qos, is_will: epoch < self.epoch_at(p, offset, shard),
-        69,
+        6_739_834,
     ),
-    Safeguard("fences are part of a position", SenderFences, "seen", lambda *_: {}, 135),
+    Safeguard("fences are part of a position", SenderFences, "seen", lambda *_: {}, 4_748_349),
     Safeguard(
         "a fence concerns what stands behind it",
         SenderFences,
         "epoch_at",
         lambda self, p, offset, shard: max((f.epoch for f in self._seen.get(p, {}).get(shard, ())), default=0),
-        3,
+        2_106_382,
     ),
-    Safeguard("a promise holds once it is read back", ReadBack, "_holds", lambda *_: True, 504),
-    Safeguard("PUBREC waits for a barrier", Home, "stored", _acknowledges_what_kafka_has, 16),
+    Safeguard("a promise holds once it is read back", ReadBack, "_holds", lambda *_: True, 6_877_801),
+    Safeguard("PUBREC waits for a barrier", Home, "stored", _acknowledges_what_kafka_has, 3_050_904),
     Safeguard(
-        "a higher fence ends what is promised", ReadBack, "fence", lambda self, offset, epoch: self.read(offset), 56
+        "a higher fence ends what is promised",
+        ReadBack,
+        "fence",
+        lambda self, offset, epoch: self.read(offset),
+        6_247_817,
     ),
     Safeguard(
         "the fence on sessions is stored before the one on ingress is written",
         Home,
         "begin",
         _fences_ingress_first,
-        7,
+        6_995_275,
     ),
     Safeguard("an owner reads up to its fences before it serves", Home, "begin", _serves_without_reading, 0),
     Safeguard(
-        "what a void record has overwritten is rewritten", PartitionFences, "unmended", property(lambda self: []), 258
+        "what a void record has overwritten is rewritten",
+        PartitionFences,
+        "unmended",
+        property(lambda self: []),
+        854_708,
     ),
     Safeguard("losing a link is not death", Life, "_link_ended", _takes_a_lost_link_for_death, 13),
-    Safeguard("a silent link is not death while records come", Life, "_is_silent", _takes_a_silent_link_for_death, 4),
+    Safeguard(
+        "a silent link is not death while records come", Life, "_is_silent", _takes_a_silent_link_for_death, 3_148_865
+    ),
     Safeguard(
         "an owner that is cut off from the log is suspect, though its link is alive",
         Life,
         "_is_silent",
         _trusts_a_link,
-        0,
+        881_366,
     ),
-    Safeguard("an owner that is silent is suspect", Life, "_is_silent", lambda *_: False, 0),
-    Safeguard("a member whose machine refuses a connection is dead at once", Life, "_redialled", lambda *_: None, 10),
-    Safeguard("who reads nothing accuses nobody", Life, "_notice_stall", _takes_its_own_silence_for_that_of_others, 2),
-    Safeguard("a process that stood still verifies its leases", LeaseKeeper, "_notice_stall", lambda *_: [], 17),
-    Safeguard("a home ends when another owns its shard", Process, "_end", lambda *_: None, 26),
+    Safeguard("an owner that is silent is suspect", Life, "_is_silent", lambda *_: False, 7_165_282),
+    Safeguard(
+        "a member whose machine refuses a connection is dead at once", Life, "_redialled", lambda *_: None, 7_386_482
+    ),
+    Safeguard(
+        "who reads nothing accuses nobody", Life, "_notice_stall", _takes_its_own_silence_for_that_of_others, 3_755_219
+    ),
+    Safeguard("a process that stood still verifies its leases", LeaseKeeper, "_notice_stall", lambda *_: [], 5_137_130),
+    Safeguard("a home ends when another owns its shard", Process, "_end", lambda *_: None, 6_169_387),
     Safeguard(
         "a shard whose owner is suspect is claimed", lease_keeper, "may_be_claimed", _claims_only_what_nobody_owns, 1
     ),

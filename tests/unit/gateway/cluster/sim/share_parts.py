@@ -82,6 +82,9 @@ class Promises:
     def stored(self, offset: int, action: Callable[[], None]) -> None:
         self._home._act(self._home.read_back.stored(offset, action))
 
+    def after_barrier(self, action: Callable[[], None]) -> None:
+        self._home.after_barrier(action)
+
     async def wait(self, write: Callable[[Callable[[], None]], None]) -> None:
         self.check()
         counts: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -8,9 +8,12 @@ and had it in hand. Everything else goes to others, whoever is lost.
 from math import inf
 
 from gateway.cluster.lease_messages import MoveTo, StandbyReady
+from gateway.shard.share_ways import ShareWays
 from tests.unit.gateway.cluster.sim.home import Home
 from tests.unit.gateway.cluster.sim.members import Groups, Member
+from tests.unit.gateway.cluster.sim.process import Process
 from tests.unit.gateway.cluster.sim.session import Message
+from tests.unit.gateway.cluster.sim.share_ways import ways_of
 from tests.unit.gateway.cluster.sim.shares import ShareHome
 from tests.unit.gateway.cluster.sim.site import NAMES, Site
 from tests.unit.gateway.cluster.sim.turns import Turns
@@ -39,6 +42,9 @@ class ShareSite(Site):
 
     def make_shares(self, home: Home) -> ShareHome:
         return ShareHome(home)
+
+    def make_ways(self, process: Process) -> ShareWays:
+        return ways_of(process)
 
     def settle(self) -> None:
         self.turns.settle()

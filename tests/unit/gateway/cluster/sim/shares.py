@@ -27,7 +27,7 @@ from gateway.shard.session_mending import SessionMender
 from gateway.shard.session_recovery import SessionRecovery
 from gateway.shard.session_values import SessionValues
 from gateway.shard.shard import Shard
-from gateway.shard.share_messages import Assign, Sender, ShareMessage, decode, encode, sender_of
+from gateway.shard.share_messages import Assign, Sender, ShareMessage, decode, sender_of
 from gateway.shard.shares import Shares
 from gateway.shard.start_steps import Steps
 from gateway.shard.subscription import SessionSubscription
@@ -36,6 +36,7 @@ from mqtt.properties import NO_PROPERTIES
 from schemas.session_log import SubscriptionRecord
 from tests.unit.gateway.cluster.sim.session import Message
 from tests.unit.gateway.cluster.sim.share_parts import LogRecord, Promises, Routes, settings
+from tests.unit.gateway.cluster.sim.share_ways import fail
 from tests.unit.gateway.cluster.sim.world import Entry
 
 SWEEP_S = 1.0
@@ -110,7 +111,7 @@ class ShareHome:
         tasks = cast(Any, SimpleNamespace(spawn=spawn, soon=soon))
         spool = cast(Any, SimpleNamespace(committed_row=0, epoch=home.epoch))
         self.shares = Shares(node, self.state, cast(Any, Routes(home)), self._post, spawn)
-        self._writer = SessionLogWriter(cast(Any, self), "sessions", home.shard, _fail, cast(Any, self.promises))
+        self._writer = SessionLogWriter(cast(Any, self), "sessions", home.shard, fail, cast(Any, self.promises))
         self._writer.begin(home.epoch)
         unsettled = set[Session]()
         self._deliverer = Deliverer(
@@ -231,17 +232,10 @@ class ShareHome:
     # -- what shards say to one another --------------------------------------------------------------------------------
 
     def _post(self, shard: int, epoch: int, message: ShareMessage) -> None:
-        """To a shard of this process directly, else by the log (:meth:`gateway.shard.home.Home._post`)."""
-        now = self.site.world.now
         if isinstance(message, Assign) and message.qos == 2:
+            now = self.site.world.now
             self.site.groups.assigned(int(message.message.payload), message.client, message.session, now)
-        sender = Sender(self.home.shard, self.home.epoch)
-        other = self._process.homes.get(shard)
-        if other is None or not other.shares.has_begun or other.epoch < epoch:
-            self._process.produce(("egress", shard), b"", encode(message, sender), self.home.epoch)
-        elif other.shares.shares.senders.counts(sender, is_direct=True):
-            self._process.ready.post(other.shares.shares.receive, message)
-            self.site.world.after(0.0, lambda: self._process.enter(self._process.ready.flush))
+        self._process.ways.post(Sender(self.home.shard, self.home.epoch), shard, epoch, message)
 
     def _said(self, entry: Entry) -> None:
         """A record on `egress` (:meth:`gateway.shard.egress_consumer.EgressConsumer._is_share_message`)."""
@@ -379,7 +373,3 @@ class ShareHome:
 
 async def _nothing() -> None:
     """Everything that waits is on `ingress`, and the position of the shard keeps it."""
-
-
-def _fail(error: Exception) -> None:
-    raise error

@@ -108,6 +108,10 @@ class Site:
         """What a home has for share groups."""
         return NoShares()
 
+    def make_ways(self, _process: Process) -> Any:
+        """How what shards say to one another gets there from a process."""
+        return None
+
     def settle(self) -> None:
         """Whoever waits for what has happened goes on."""
 

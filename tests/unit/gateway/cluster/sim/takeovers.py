@@ -8,7 +8,8 @@ KILLED_S = 0.55
 """Of a killed process all know at once: its machine refuses connections. That must not take as long as its silence."""
 
 SILENT_S = 1.6
-"""Of a stopped process, or one that is cut off, its silence tells."""
+"""Of a stopped process, or one that is cut off, its silence tells. So it does of a killed one if somebody has dialled
+it just before, in vain, and waits for the answer."""
 
 CALM_S = 1.0
 
@@ -29,7 +30,8 @@ class Takeovers:
         """A process was killed, was stopped, or is cut off from the log."""
         since = self._world.now
         others = [other for other in self._site.others(process) if self._is_able(other, since)]
-        within_s = KILLED_S if process.is_over else SILENT_S
+        is_dialled = any(process.me.name in other.redialling for other in others)
+        within_s = KILLED_S if process.is_over and not is_dialled else SILENT_S
         for shard in range(self._site.shards):
             lease = self._site.lease(shard)
             is_calm = self._claimed_at.get(shard, 0.0) < since - CALM_S
