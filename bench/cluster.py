@@ -31,6 +31,7 @@ FEW_SHARDS: Final = 4
 KILLS: Final = 5
 STOPS: Final = 2
 MOVES: Final = 6
+LIGHT_MOVES: Final = 12
 SESSIONS_KILLS: Final = 2
 TURNS: Final = 3
 PATH_S: Final = 4.0
@@ -47,6 +48,7 @@ class ClusterBench:
         """Records all figures of the cluster. A part that fails costs no other; raises RuntimeError at the end."""
         parts: dict[str, Callable[[], None]] = {
             "takeovers": lambda: uvloop.run(self._takeovers()),
+            "moves": lambda: uvloop.run(self._moves()),
             "moved connections": lambda: uvloop.run(self._moved_connections()),
             "many sessions": self._many_sessions,
             "read-back": lambda: uvloop.run(self._read_back()),
@@ -97,7 +99,7 @@ class ClusterBench:
         """Records `takeover_owner_ms` (kill -9 until the last shard is another's by the log), `takeover_serving_ms`
         (until the last is served), `takeover_client_ms` (until the next message at a client of the dead gateway), each
         the worst, and their medians `…_p50_ms`; `takeover_others_ms` (longest silence of clients elsewhere, beyond that
-        of as many quiet times); `takeover_stopped_ms` (SIGSTOP, clients that reconnect); `move_silence_ms`;
+        of as many quiet times); `takeover_stopped_ms` (SIGSTOP, clients that reconnect); `move_silence_loaded_ms`;
         `relay_added_p50_ms`."""
         with self._site() as site:
             site.start()
@@ -113,8 +115,21 @@ class ClusterBench:
                 self._figures.add("takeover_quiet_silence_ms", round(max(quiet_ms), 1))
                 stops = [await clients.takeover(SiteGateway.stand_still) for _ in range(self._times(STOPS))]
                 self._worst("takeover_stopped", [taken["client_ms"] for taken in stops])
-                self._worst("move_silence", [await clients.move() for _ in range(self._times(MOVES))])
+                self._worst("move_silence_loaded", [await clients.move() for _ in range(self._times(MOVES))])
                 self._figures.add("relay_added_p50_ms", round(await relay_added_ms(site), 2))
+
+    async def _moves(self) -> None:
+        """Records `move_silence_ms`: a shard is moved in order, until its client gets the next message; and
+        `move_quiet_silence_ms`, its longest silence while nothing is moved. With few clients: those of `_takeovers`
+        keep the broker busy, and then each step waits for it."""
+        with self._site(shards=FEW_SHARDS) as site:
+            site.start()
+            async with fleet(site, listeners=1) as clients:
+                await asyncio.to_thread(settle, site)
+                await clients.move()  # the first one waits for connections to Kafka
+                quiet_ms = [await clients.quiet() for _ in range(self._times(KILLS))]
+                self._worst("move_silence", [await clients.move() for _ in range(self._times(LIGHT_MOVES))])
+                self._figures.add("move_quiet_silence_ms", round(max(quiet_ms), 1))
 
     async def _moved_connections(self) -> None:
         """Records `handover_connections_kept`: of 1,000 clients over plain TCP, when each shard moves once."""

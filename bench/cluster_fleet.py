@@ -45,12 +45,12 @@ async def within(condition: Callable[[], bool], what: str) -> None:
 
 
 class Fleet:
-    """A listener for each shard, and a beater at each gateway, all at their homes."""
+    """A listener for each of the first `listeners` shards, and a beater at each gateway, all at their homes."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: Site, listeners: int) -> None:
         self._site = site
         self._doors = cycle(site.gateways)
-        self.listeners = [Listener(name, self._door_of(name)) for name in names_of(range(site.shards), site.shards)]
+        self.listeners = [Listener(name, self._door_of(name)) for name in names_of(range(listeners), site.shards)]
         of_beaters = names_of(range(len(NAMES)), site.shards, "beater")
         self.beaters = [Beater(name, number, self._door_of(name)) for number, name in enumerate(of_beaters)]
 
@@ -146,8 +146,9 @@ class Fleet:
 
 
 @asynccontextmanager
-async def fleet(site: Site) -> AsyncIterator[Fleet]:
-    clients = Fleet(site)
+async def fleet(site: Site, listeners: int | None = None) -> AsyncIterator[Fleet]:
+    """With a listener for each shard if `listeners` does not say how many."""
+    clients = Fleet(site, site.shards if listeners is None else listeners)
     try:
         for client in (*clients.listeners, *clients.beaters):
             await client.come()
