@@ -118,7 +118,7 @@ SAFEGUARDS = (
         LeaseKeeper,
         "_settle",
         _begins_whenever_it_reads_its_claim,
-        7_779_367,
+        6_556_104,
     ),
     Safeguard(
         "of claims of one epoch the lowest offset wins",

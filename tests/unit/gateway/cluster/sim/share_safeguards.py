@@ -123,7 +123,7 @@ SHARE_SAFEGUARDS = (
         GroupRequests,
         "_next_request",
         _asks_as_an_earlier_home,
-        GROUPS_FROM + 4_109_083,
+        GROUPS_FROM + 7_796_175,
     ),
     Safeguard(
         "what is open with a lost home is sent again to the next one",
