@@ -28,7 +28,7 @@ from gateway.sockets.channels import close_sockets
 from gateway.sockets.directory import SocketDirectory
 from schemas.errors import RecordError
 
-HOLD_S: Final = 1.0
+HOLD_S: Final = 2.0
 ANSWER_S: Final = 1.5
 """Together with the last checkpoint less than a shard may take to freeze (:mod:`gateway.cluster.timings`)."""
 _LOOK_S: Final = 0.002
