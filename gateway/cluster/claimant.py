@@ -39,6 +39,11 @@ def may_be_claimed(lease: Lease, me: Claimant, life: Life, since: float, now: fl
     return now - since > patience_s
 
 
+def is_successor(lease: Lease, me: Claimant) -> bool:
+    """Whether the shard's owner has released it for `me`."""
+    return lease.released_by is not None and lease.successor == me.name
+
+
 def wait_s(lease: Lease, me: Claimant, members: Collection[Candidate], timings: LeaseTimings) -> float | None:
     """How long `me` waits with its claim from the moment when the shard could be claimed; None if it is no candidate.
     `members`: those that may own shards, `me` among them if it may."""
@@ -49,7 +54,7 @@ def wait_s(lease: Lease, me: Claimant, members: Collection[Candidate], timings: 
     if me.name not in by_name:
         return None
     if lease.released_by is not None and lease.successor is not None:
-        if me.name == lease.successor:
+        if is_successor(lease, me):
             return 0.0
         if me == lease.released_by:
             return timings.successor_s

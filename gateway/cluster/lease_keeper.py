@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator
 from typing import Literal
 
 from gateway.cluster import lease_messages as m
-from gateway.cluster.claimant import BackOff, may_be_claimed, wait_s
+from gateway.cluster.claimant import BackOff, is_successor, may_be_claimed, wait_s
 from gateway.cluster.lease_table import Lease, LeaseTable
 from gateway.cluster.life import Claimed, Life
 from gateway.cluster.placement import Candidate, moves, standbys
@@ -209,17 +209,21 @@ class LeaseKeeper:
             return
         if state.claimable_since is None:
             state.claimable_since = now if lease.owner is not None else max(state.lease_since, self._members_since)
-        if state.pending is not None or state.back_off.not_before > now:
+        is_named = is_successor(lease, self._me) and state.tried <= lease.epoch
+        if state.pending is not None or (state.back_off.not_before > now and not is_named):
             return
         wait = wait_s(lease, self._me, self._members, self._timings)
         if wait is not None and now - state.claimable_since >= wait:
-            yield from self._claim(shard, now)
+            yield from self._claim(shard, now, is_named=is_named)
 
-    def _claim(self, shard: int, now: float) -> Iterator[m.LeaseEffect]:
+    def _claim(self, shard: int, now: float, *, is_named: bool = False) -> Iterator[m.LeaseEffect]:
+        """`is_named`: its owner has released the shard for this member. No such claim is one in a row of claims that
+        members make against one another, however often the shard moves."""
         state = self._shards[shard]
         epoch = state.pending = state.tried = self._next_epoch(shard)
         state.written[epoch] = now
-        state.back_off = state.back_off.claimed(now, self._timings)
+        if not is_named:
+            state.back_off = state.back_off.claimed(now, self._timings)
         yield m.WriteLease(LeaseKey("c", shard, epoch, self._me), Claim(at_us=self._clock_us()))
 
     def _next_epoch(self, shard: int) -> int:

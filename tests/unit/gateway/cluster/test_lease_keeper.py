@@ -278,6 +278,26 @@ def test_the_successor_claims_at_once_and_others_wait() -> None:
         assert member.now - began == pytest.approx(wait, abs=0.06)
 
 
+def test_a_shard_may_move_to_and_fro_without_a_pause() -> None:
+    """Claims back off against one another. Who is named by the owner has nobody against it, however often; its later
+    claim, after a loss, waits no longer for that. That one is repeated after a pause only."""
+    member = Member(living=[ME, B, C]).starts()
+    epoch = 1
+    for _ in range(6):
+        member.claims(C, epoch)
+        member.reads(LeaseKey("c", 0, epoch + 1, C), Release(successor="a"))
+        assert written(member.tell(m.Due())) == [claim_of(epoch + 2)]
+        member.claims(ME, epoch + 2)
+        epoch += 3
+    member.claims(C, epoch)
+    member.reads(LeaseKey("s", 0, epoch, C), Standbys(names=["a"]))
+    member.life.step(LinkEnded("c"), member.now)
+    member.life.step(RedialResult("c", "refused"), member.now)
+    assert written(member.tell(m.Due())) == [claim_of(epoch + 1)]
+    member.tell(m.WriteFailed(0, epoch + 1))
+    assert written(member.tell(m.Due())) == [], "claims for the same loss back off"
+
+
 def test_a_shard_that_does_not_freeze_begins_anew() -> None:
     member = Member().starts().serves()
     member.tell(m.MoveTo(0, "b"))

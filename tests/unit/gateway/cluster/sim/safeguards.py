@@ -28,8 +28,8 @@ _notice_stall = Life._notice_stall
 _is_silent = Life._is_silent
 
 
-def _begins_with_its_claim(self: LeaseKeeper, shard: int, now: float) -> Iterator[m.LeaseEffect]:
-    yield from _claim(self, shard, now)
+def _begins_with_its_claim(self: LeaseKeeper, shard: int, now: float, **named: bool) -> Iterator[m.LeaseEffect]:
+    yield from _claim(self, shard, now, **named)
     self._enter(self._shards[shard], "starting", self._shards[shard].tried)
     yield m.Begin(shard, self._shards[shard].tried)
 
