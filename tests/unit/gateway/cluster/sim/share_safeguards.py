@@ -116,7 +116,7 @@ SHARE_SAFEGUARDS = (
         ShareSenders,
         "highest",
         lambda *_: 0,
-        GROUPS_FROM + 4_122_164,
+        GROUPS_FROM + 4_576_191,
     ),
     Safeguard(
         "an answer to an earlier home of the member is void",
