@@ -219,6 +219,7 @@ def edge(figures: Figures, scale: float) -> None:
 @measures(
     *CLUSTER_AIMS,
     *("takeover_serving_ms", "takeover_quiet_silence_ms", "relay_added_p50_ms"),
+    *("move_silence_loaded_ms", "move_quiet_silence_ms"),
     *("path_qos2_alone_p50_ms", "path_qos2_shared_p50_ms"),
 )
 def cluster(figures: Figures, scale: float) -> None:
