@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from tests.gateway_site import SiteBroker
 
-pytest_plugins = ["tests.draw", "tests.processor_time"]
+pytest_plugins = ["tests.draw", "tests.quick", "tests.processor_time"]
 pytest.register_assert_rewrite(
     "tests.acceptance.gateway_soak", "tests.acceptance.site_soak", "tests.faithful_client", "harness.gateway_site"
 )

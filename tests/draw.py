@@ -1,5 +1,6 @@
 """Long matrices of tests: `make soak` (SOAK=1) runs all of them, any other run some cases that it draws by its seed,
-and `make check` (QUICK=1) fewer. Of Hypothesis' examples either takes a fifth.
+and `make check` (QUICK=1) fewer, and of the unit tests not all (tests/quick.py). Of Hypothesis' examples either takes a
+fifth.
 
 The seed is TEST_SEED, or another one each time; it is printed in the header, and at the end if a test has failed. With
 the same seed a run draws the same again, Hypothesis' inputs included. Tests that are named on the command line
@@ -69,6 +70,11 @@ def examples(count: int) -> int:
     return math.ceil(count * EXAMPLES_PART)
 
 
+def named_by_hand(config: pytest.Config) -> bool:
+    """Whether tests are named on the command line (`FILE::TEST`, `-k`)."""
+    return bool(config.option.keyword) or any("::" in argument for argument in config.args)
+
+
 def _fewer_if_quick(count: int) -> int:
     return -(-count // QUICK_PART) if QUICK else count
 
@@ -94,7 +100,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leaves out what is not drawn."""
-    if SOAK or config.option.keyword or any("::" in argument for argument in config.args):
+    if SOAK or named_by_hand(config):
         return
     groups: dict[str, list[pytest.Item]] = defaultdict(list)
     counts: dict[str, int] = {}
