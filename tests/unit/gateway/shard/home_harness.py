@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import shutil
 from collections import Counter
 from collections.abc import Callable
@@ -87,6 +88,12 @@ class InlineSpools:
             file.close()
 
 
+@functools.cache
+def _loaded(environment: frozenset[tuple[str, str]]) -> Settings:
+    """Homes start thousands of times with the same few environments."""
+    return process_settings(dict(environment))
+
+
 class HomeHarness:
     """Everything around one home. Times are virtual."""
 
@@ -120,7 +127,7 @@ class HomeHarness:
         return self._loop.time()
 
     def settings(self) -> Settings:
-        settings = process_settings({"WAYSTATION_KAFKA__SHARDS": str(SHARDS), **self.environment})
+        settings = _loaded(frozenset({"WAYSTATION_KAFKA__SHARDS": str(SHARDS), **self.environment}.items()))
         limits = msgspec.structs.replace(settings.gateway.limits, **self.limits)
         return msgspec.structs.replace(settings, gateway=msgspec.structs.replace(settings.gateway, limits=limits))
 
