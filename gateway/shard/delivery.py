@@ -272,7 +272,7 @@ class Deliverer:
 
     def _offer_qos0(self, session: Session, pending: PendingMessage, delivery: Delivery) -> None:
         link = session.link
-        if not session.is_reachable:
+        if not session.is_connected:
             return
         if link is not None and link.writable and not session.queue and not session.sending and not session.backlog:
             delivery.finished = True

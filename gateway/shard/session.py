@@ -63,9 +63,14 @@ class Session(SessionQueue):
     last_packet_id: int = 0
 
     @property
-    def is_reachable(self) -> bool:
-        """Whether anybody is there to deliver to."""
+    def is_connected(self) -> bool:
+        """Whether a client is there, now."""
         return self.link is not None
+
+    @property
+    def is_reachable(self) -> bool:
+        """Whether there is somebody to deliver to."""
+        return self.is_connected
 
     @property
     def unacknowledged(self) -> int:

@@ -113,7 +113,12 @@ class ShareGroup(Session):
         return True
 
     @property
+    def is_connected(self) -> bool:
+        return bool(self.reachable)
+
+    @property
     def is_reachable(self) -> bool:
+        """Also sessions that have had a message before are sent it again, connected or not."""
         return bool(self.reachable or self.assigned_before)
 
     @property

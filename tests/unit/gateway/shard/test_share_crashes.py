@@ -88,6 +88,31 @@ def test_what_was_logged_and_moved_keeps_no_packet_id_after_a_crash(tmp_path: Pa
     run(scenario())
 
 
+def test_what_nobody_was_there_for_at_qos_0_waits_for_nobody_after_a_crash(tmp_path: Path) -> None:
+    """R8, R6: its member, to which an earlier message goes again, would get it behind that."""
+
+    async def scenario() -> None:
+        harness = await HomeHarness(tmp_path).start()
+        sender, [member] = await with_members(harness, "m0")
+        member.lose()
+        await turn(1)
+        sender.publish("a", b"at QoS 0", 0)
+        sender.publish("a", b"later", 2)
+        await turn(0.1)
+        await member.connect()
+        while not member.payloads:
+            await asyncio.sleep(0)
+        assert harness.relinquished() < harness.instructions(), "no checkpoint has been made meanwhile"
+        await harness.restart()
+        await turn(1)
+        await member.connect()
+        await turn(10)
+        assert member.payloads == [b"later"]
+        assert harness.relinquished() == harness.instructions()
+
+    run(scenario())
+
+
 def test_an_open_exchange_of_before_a_restart_ends_with_its_session(tmp_path: Path) -> None:
     """[MQTT-4.8.2-5]: a clean start before the member has it in hand again."""
 
