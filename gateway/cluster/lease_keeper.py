@@ -43,7 +43,7 @@ class _Shard:
     `owned`: the epoch in which it is this member's, 0 for none; `pending`: the epoch of a claim that was written and is
     not read yet; `tried`: the highest epoch that this process has written; `written`: when it wrote the claims that are
     not read yet, by epoch; `fence`: the highest fence seen. `claimable_since`: when it was first seen that the shard
-    needs another owner. `to`: the member to which the shard is to move.
+    needs another owner. `to`: the member to which the shard is to move; `to_seen`: when that could own shards last.
     """
 
     def __init__(self) -> None:
@@ -59,6 +59,7 @@ class _Shard:
         self.is_followed = False
         self.ready: set[str] = set()
         self.to: str | None = None
+        self.to_seen = 0.0
         self.freezing_since = 0.0
         self.standbys_at = float("-inf")
 
@@ -138,7 +139,7 @@ class LeaseKeeper:
                 yield from self._frozen(shard, epoch)
             case m.StandbyReady(shard, name):
                 self._shards[shard].ready.add(name)
-                yield from self._move_if_ready(shard, now)
+                yield from self._go_on_with_move(shard, now)
             case m.StandbyNotReady(shard, name):
                 self._shards[shard].ready.discard(name)
             case m.MoveTo(shard, name):
@@ -265,8 +266,7 @@ class LeaseKeeper:
     def _keep(self, shard: int, now: float) -> Iterator[m.LeaseEffect]:
         """What is due of a shard of one's own."""
         state, lease = self._shards[shard], self._table[shard]
-        if state.phase == "serving" and all(member.name != state.to for member in self._members):
-            state.to = None  # the member to which it was to move is lost
+        yield from self._go_on_with_move(shard, now)
         if state.phase == "freezing" and now - state.freezing_since > self._timings.freeze_s:
             if state.pending is None:  # it begins anew, in another epoch
                 yield from self._claim(shard, now)
@@ -280,16 +280,27 @@ class LeaseKeeper:
     def _plan_move(self, shard: int, to: str, now: float) -> Iterator[m.LeaseEffect]:
         """It moves once `to` is its standby and warm."""
         state = self._shards[shard]
-        if state.phase != "serving" or to == self._me.name or all(member.name != to for member in self._members):
-            return
-        state.to = to
-        yield from self._move_if_ready(shard, now)
+        self._look_at_members(now)
+        if state.phase == "serving" and to != self._me.name and self._is_member(to):
+            state.to = to
+            yield from self._go_on_with_move(shard, now)
 
-    def _move_if_ready(self, shard: int, now: float) -> Iterator[m.LeaseEffect]:
+    def _go_on_with_move(self, shard: int, now: float) -> Iterator[m.LeaseEffect]:
+        """Silence of the member to which the shard is to move may be short."""
         state = self._shards[shard]
-        if state.phase == "serving" and state.to is not None and (state.to in state.ready or self._is_draining):
-            state.phase, state.freezing_since = "freezing", now
-            yield m.Freeze(shard, state.owned)
+        if state.phase != "serving" or state.to is None:
+            return
+        if self._is_member(state.to):
+            state.to_seen = now
+            if state.to in state.ready or self._is_draining:
+                state.phase, state.freezing_since = "freezing", now
+                yield m.Freeze(shard, state.owned)
+        elif now - state.to_seen > self._timings.settle_s:
+            yield m.MoveGivenUp(shard, state.to)
+            state.to = None
+
+    def _is_member(self, name: str) -> bool:
+        return any(member.name == name for member in self._members)
 
     def _frozen(self, shard: int, epoch: int) -> Iterator[m.LeaseEffect]:
         state = self._shards[shard]

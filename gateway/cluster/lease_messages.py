@@ -180,8 +180,15 @@ class Resume(NamedTuple):
     """The leases are verified: homes that have not ended go on."""
 
 
+class MoveGivenUp(NamedTuple):
+    """The shard stays here: the member to which it was to move is lost."""
+
+    shard: int
+    to: str
+
+
 class Drained(NamedTuple):
     """After :class:`Drain`: no shard is left here."""
 
 
-LeaseEffect = WriteLease | Begin | Freeze | End | Follow | Unfollow | Hold | Verify | Resume | Drained
+LeaseEffect = WriteLease | Begin | Freeze | End | Follow | Unfollow | Hold | Verify | Resume | MoveGivenUp | Drained

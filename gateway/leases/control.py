@@ -218,6 +218,8 @@ class Control:
                     self._verifying = self._spawn(self._verify())
                 case m.Resume():
                     self._homes.resume()
+                case m.MoveGivenUp(shard, to):
+                    log.warning("shard not moved: its new gateway is lost", shard=shard, to=to)
                 case m.Drained():
                     self._drained.set()
 

@@ -227,6 +227,38 @@ def test_a_shard_does_not_move_to_a_standby_that_has_fallen_behind() -> None:
     assert member.tell(m.Frozen(0, 1)) == [m.WriteLease(claim_of(2), Release(successor="b"))]
 
 
+def test_a_shard_moves_to_a_member_that_is_known_only_since_the_last_tick() -> None:
+    """Its heartbeat is read, and an operator asks at once."""
+    member = Member(living=[ME]).starts().serves()
+    member.life.step(Heard("b", B.boot, 1, "up"), member.now)
+    member.tell(m.MoveTo(0, "b"))
+    assert member.tell(m.StandbyReady(0, "b")) == [m.Freeze(0, 1)]
+
+
+def test_a_move_outlasts_a_short_silence_of_the_member_to_which_it_goes() -> None:
+    """Q9: but the shard does not go there meanwhile."""
+    member = Member(living=[ME, B, C]).starts().serves()
+    member.tell(m.MoveTo(0, "b"))
+    member.living = [ME, C]
+    member.passes(LifeTimings().silent_s + 0.2)
+    assert member.keeper.successor(0) == "b"
+    assert member.tell(m.StandbyReady(0, "b")) == []
+    member.living = [ME, B, C]
+    assert [each for each in member.passes(0.1) if not isinstance(each, m.WriteLease)] == [m.Freeze(0, 1)]
+
+
+def test_a_move_to_a_member_that_is_lost_is_given_up() -> None:
+    member = Member(living=[ME, B, C]).starts().serves()
+    member.tell(m.MoveTo(0, "b"))
+    member.living = [ME, C]
+    effects = member.passes(LifeTimings().silent_s + TIMINGS.settle_s + 0.2)
+    assert [each for each in effects if isinstance(each, m.MoveGivenUp)] == [m.MoveGivenUp(0, "b")]
+    assert member.keeper.successor(0) == ""
+    member.living = [ME, B, C]
+    member.passes(0.2)
+    assert member.tell(m.StandbyReady(0, "b")) == []
+
+
 def test_the_previous_owner_claims_again_if_the_successor_does_not() -> None:
     member = Member().starts().serves()
     member.tell(m.MoveTo(0, "b"))

@@ -188,7 +188,7 @@ SHARE_SAFEGUARDS = (
         ShareDispatcher,
         "away",
         _goes_to_anyone_on_suspicion,
-        GROUPS_FROM + 1_281_170,
+        GROUPS_FROM + 7_951_271,
     ),
     Safeguard(
         "what waits for a lost connection goes back", Memberships, "_give_back", _nothing, GROUPS_FROM + 2_465_459
