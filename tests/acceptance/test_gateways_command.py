@@ -114,7 +114,8 @@ def test_all_gateways_are_replaced_one_by_one_and_no_session_is_lost(cluster: St
     before = pids(cluster)
     cluster.waystation("gateway", "replace", timeout_s=600)
     now = pids(cluster)
-    assert {name for name in now if now[name] != before[name]} == {"gateway", "gateway-2", "gateway-3"}
+    replaced = {name for name in now if now[name] != before[name]}
+    assert replaced == {"gateway", "gateway-2", "gateway-3", "dispatcher"}
     assert listed(cluster) >= sessions
     for name in sorted(sessions):
         Client(cluster, name).connect().disconnect()
