@@ -147,9 +147,11 @@ class Home:
         begun = {n: home for n, home in started.items() if self.shards.get(n) is home}
         try:
             positions = {at: offset for at, offset in start.items() if at[1] in begun}
-            for number, error in (await self._begin(positions, *begun.values())).items():
-                failed[number] = error
-                await self.abandon(number)
+            failed |= await self._begin(positions, *begun.values())
+            here = [n for n, home in begun.items() if self.shards.get(n) is home]
+            while over := [n for n in here if n in self.shards and (n in failed or begun[n].promises.is_lost)]:
+                failed.setdefault(over[0], ShardLost(over[0]))
+                await self.abandon(over[0])
         except BaseException:
             for number, home in begun.items():
                 if self.shards.get(number) is home:
@@ -179,7 +181,8 @@ class Home:
         _, ended = await together(self._node.bus.assign(start), finished)
         failed = {number: error for number, error in ended.items() if error is not None}
         if self.moved_clients is not None:
-            await together(*(self.moved_clients.go_on(home) for home in homes if home.number not in failed))
+            going_on = {home.number: self.moved_clients.go_on(home) for home in homes if home.number not in failed}
+            failed |= {number: error for number, error in (await each_by_itself(going_on)).items() if error is not None}
         self._node.ready.flush()
         return failed
 

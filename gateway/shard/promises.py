@@ -148,8 +148,11 @@ class Promises:
             action()
 
     def when_lost(self, action: Action) -> None:
-        """Runs `action` when the shard is lost, or this home is over."""
-        self._when_lost.append(action)
+        """Runs `action` when the shard is lost, or this home is over; at once if it is."""
+        if self._is_lost:
+            action()
+        else:
+            self._when_lost.append(action)
 
     def _write_barrier(self) -> None:
         self._is_barrier_out = True
