@@ -200,11 +200,13 @@ class Home:
                 await home.writer.durable(home.writer.barrier)
             home.promises.lose()
             then()
-        finally:
-            self._node.unspooled.note(number, 0, 0)
-            if self.shards.pop(number, None) is not None:
-                home.spool.close()
-            await home.promises.end()
+        except BaseException:
+            await self.abandon(number)  # clients that were held would wait for it
+            raise
+        self._node.unspooled.note(number, 0, 0)
+        if self.shards.pop(number, None) is not None:
+            home.spool.close()
+        await home.promises.end()
 
     def abandon(self, number: int) -> Coroutine[Any, Any, None]:
         """Another home has the shard: the one here sends and writes nothing more from now on, and its clients'
