@@ -242,6 +242,8 @@ class Recovery:
         """QoS 2 messages, and wills, on `ingress` that the session log does not know of yet (G8, G9), and keyed ones
         that the spool does not know; of each shard behind its own position. And the fences there: what is void behind
         one is dropped by all homes, so it is not published yet. Returns the ends."""
+        if not self._homes:  # all have failed
+            return {}
         partitions = range(self._node.settings.kafka.ingress_partitions)
         for number, home in self._homes.items():
             raw = self._positions[number].get(INBOUND)
