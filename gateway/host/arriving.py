@@ -82,9 +82,11 @@ class Moves:
 
     async def arrive(self, home: ShardHome) -> None:
         waiting, epoch = self._waiting.pop(home.number, []), home.spool.epoch
-        here = [one for one in waiting if one.epoch < epoch <= one.epoch + CLAIMS_APART]
+        here = []
         for one in waiting:
-            if one not in here:
+            if one.epoch < epoch <= one.epoch + CLAIMS_APART:
+                here.append(one)
+            else:
                 _turn_away(one)
         arrived = [connection for one in here if (connection := await self._attach(home, one)) is not None]
         if arrived:
