@@ -38,8 +38,8 @@ class MovedConnection(MovableConnection):
         self._has_begun = False
         self._timer: asyncio.TimerHandle | None = None
         self._early = bytearray(state.connection.unread)
-        self._is_held = True
-        self.hold_deliveries()
+        self._is_held, self._is_leaving = True, False
+        super().hold_deliveries()
         self.stop_reading()
 
     def data_received(self, data: bytes | memoryview) -> None:
@@ -49,6 +49,14 @@ class MovedConnection(MovableConnection):
             self._transport.pause_reading()
         else:
             super().data_received(data)
+
+    def hold_deliveries(self) -> None:
+        """Its shard moves again: a connection that has not gone on here by now does not any more."""
+        self._is_leaving = True
+        super().hold_deliveries()
+
+    def export(self, now: float) -> ClientState | None:
+        return None if self._is_held else super().export(now)
 
     @property
     def credentials(self) -> Credentials:
@@ -111,7 +119,7 @@ class MovedConnection(MovableConnection):
         attached = self._attached
         if self._timer is not None:
             self._timer.cancel()
-        if self._is_over() or attached is None:
+        if self._is_over() or self._is_leaving or attached is None:
             return
         now, state = self._server.now(), self._state.connection
         self._delivers = self.writable = self._reads = True

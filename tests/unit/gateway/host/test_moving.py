@@ -1,12 +1,18 @@
 """Clients keep their connection when their shard moves to another gateway of the machine (R5, G8, R8)."""
 
+import asyncio
+import contextlib
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from gateway.errors import ShardLost
 from gateway.host import arriving
+from gateway.host.leaving import Leaving
+from gateway.host.moved_connection import MovedConnection
 from gateway.sockets.channel import Channel
 from mqtt.codes import ReasonCode
 from mqtt.encode import encode
@@ -25,6 +31,8 @@ from mqtt.packets import (
 )
 from tests.unit.gateway.host.moving_gateways import MovingGateways
 from tests.unit.gateway.host.raw_client import subscribe
+from tests.unit.gateway.leases.test_fences_without_claims import write_fence
+from tests.waiting import wait_for
 
 KEPT = {"session_expiry_interval": 3600}
 
@@ -274,3 +282,64 @@ def test_the_owner_keeps_its_shard(site: MovingGateways, monkeypatch: pytest.Mon
         assert last.reason_code is ReasonCode.SERVER_MOVED
     with site.client(name) as client:
         assert client.connect(name, clean_start=False, properties=KEPT).session_present
+
+
+def test_who_is_held_when_the_shard_is_lost_is_disconnected(
+    site: MovingGateways, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another gateway has claimed the shard, and its fence is read before its claim: nobody would hear the client."""
+    [name, *_] = site.harness.names(0)
+    home = site.owner(0).gateway.home.shards[0]
+    hold = Leaving.hold
+
+    async def holds(leaving: Leaving) -> None:
+        await hold(leaving)
+        write_fence(site.harness, 0, 9)
+        while not home.promises.is_lost:
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(Leaving, "hold", holds)
+    with site.client(name) as client:
+        client.connect(name, properties=KEPT)
+        subscribe(client, Subscription("a/#", 2))
+        with pytest.raises(ShardLost):
+            site.give_up(0, site.hosts[2])
+        assert client.take(Disconnect) == Disconnect(ReasonCode.SERVER_MOVED)
+
+
+def test_a_shard_moves_again_before_its_clients_go_on(site: MovingGateways, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a client has in hand comes again only when the next move has begun: nothing more is read from it here."""
+    [name, *_] = site.harness.names(0)
+    all_in_hand, late = MovedConnection._all_in_hand, list[MovedConnection]()
+    monkeypatch.setattr(MovedConnection, "_all_in_hand", lambda connection: late.append(connection))
+    inner = encode(Publish("b/y", b"zz", 0), 5)
+    packet = encode(Publish("a/z", b"payload" + inner, 1, packet_id=7), 5)
+    with site.client(name) as client, site.client("sender") as sender:
+        client.connect(name, properties=KEPT)
+        subscribe(client, Subscription("a/#", 1))
+        sender.connect("sender")
+        sender.publish("a/x", b"1", 1, 1)
+        client.take(Publish)
+        site.move(0, site.hosts[2])
+        wait_for(lambda: bool(late), "what the client has in hand")
+        hold, offer = Leaving.hold, Leaving._offer
+
+        async def holds(leaving: Leaving) -> None:
+            await hold(leaving)
+            all_in_hand(late.pop())
+
+        async def offers(leaving: Leaving, channel: Channel, number: int, leavers: Any) -> int:
+            client.send_bytes(packet[: -len(inner)])
+            await asyncio.sleep(0.1)
+            return await offer(leaving, channel, number, leavers)
+
+        monkeypatch.setattr(Leaving, "hold", holds)
+        monkeypatch.setattr(Leaving, "_offer", offers)
+        monkeypatch.setattr(MovedConnection, "_all_in_hand", all_in_hand)
+        site.move(0, site.hosts[1])
+        with contextlib.suppress(OSError):
+            client.send_bytes(packet[-len(inner) :])
+        came = client.take_any()
+        assert came == Puback(7) or isinstance(came, Disconnect)
+        ingress = [records for (of, _), records in site.harness.broker.partitions.items() if of.endswith("ingress")]
+        assert b"b/y" not in [record.key() for records in ingress for record in records], "a payload is no packet"
