@@ -85,6 +85,7 @@ class Checkpointer:
         self._next_sweep = 0.0
         self._lock = asyncio.Lock()
         self._halted = False
+        self._is_over = False
         self._touched: set[Session] = set()
         self._has_finished = False
         self._covering: asyncio.Task[None] | None = None
@@ -96,6 +97,8 @@ class Checkpointer:
             self._covering = self._spawn(self.run())
         await asyncio.shield(self._covering)
         self._writer.check()
+        if self._is_over:
+            raise ShardLost(self._shard.number)
 
     async def run(self, *, at_once: bool = False) -> None:
         """One checkpoint; nothing is written when nothing has changed. After a failure only when it is time to try
@@ -128,13 +131,13 @@ class Checkpointer:
         finished in the spool. Raises ShardLost."""
         async with self._lock:
             if not self._halted:
-                self._halted = True
+                self._halted = self._is_over = True
                 await self._run(self._node.clock(), is_last=True)
 
     async def end(self) -> None:
         """Makes no more checkpoints: another home has the shard."""
         async with self._lock:
-            self._halted = True
+            self._halted = self._is_over = True
 
     async def _run(self, now: float, *, is_last: bool = False) -> None:
         shard, spool = self._shard, self._spool

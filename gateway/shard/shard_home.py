@@ -201,6 +201,7 @@ class ShardHome:
             self._disconnect(session, ReasonCode.SERVER_MOVED)
         self.timers.cancel_all()
         await self.catch_up.stop()
+        self.spool.end()
         while self.inbound.is_busy or self._wills.is_settling or self._tasks.are_left:
             await self.writer.durable(self.writer.barrier)
         await together(self._checkpointer.last(), self.writer.durable(self.writer.barrier))

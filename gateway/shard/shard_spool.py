@@ -4,7 +4,6 @@ Numbers of rows and messages are the shard's own, in the order in which they are
 """
 
 import asyncio
-import contextlib
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
@@ -111,7 +110,7 @@ class ShardSpool:
         self._committed_at = 0.0
         self._fences_in_file = FenceState([], [])
         self._confirm: Callable[[], Awaitable[None]] | None = None
-        self._is_over = False
+        self._over = asyncio.Event()
         self.outage = SpoolOutage(shard)
 
     def begin(
@@ -321,17 +320,22 @@ class ShardSpool:
             except SpoolError as error:
                 self._counts["spool_failed_read"] += 1
                 self.outage.failed(spool_key, error, self._clock())
-                if self._is_over:
+                if self._over.is_set():
                     raise ShardLost(self._shard) from error
                 if self._stopping.is_set():
                     raise
             else:
                 self.outage.mended(spool_key, self._clock())
                 return page
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause_s):
-                    await self._stopping.wait()
+            await self._pause(pause_s)
             pause_s = min(2 * pause_s, longest_s)
+
+    async def _pause(self, seconds: float) -> None:
+        """Shorter if the gateway stops, or after `end`."""
+        waits = [asyncio.ensure_future(event.wait()) for event in (self._stopping, self._over)]
+        await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
 
     def delivery_of(self, spooled: SpooledDelivery, now: float) -> Delivery:
         """The delivery in a row; it holds its message by itself. `now` in seconds since the epoch."""
@@ -352,10 +356,10 @@ class ShardSpool:
         return self._thread.size
 
     def end(self) -> None:
-        """The shard is lost: nobody waits any more for a file that cannot be read."""
-        self._is_over = True
+        """The shard is another home's, or is to be: nobody waits any more for a file that cannot be read."""
+        self._over.set()
 
     def close(self) -> None:
         """Closes the file."""
-        self._is_over = True
+        self._over.set()
         self._thread.close()
