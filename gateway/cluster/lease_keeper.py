@@ -21,47 +21,18 @@ still, only once the log is read to an end that was asked for meanwhile.
 """
 
 from collections.abc import Callable, Iterator
-from typing import Literal
 
 from gateway.cluster import lease_messages as m
 from gateway.cluster.claimant import BackOff, is_successor, may_be_claimed, wait_s
+from gateway.cluster.kept_shard import KeptShard, Phase
 from gateway.cluster.lease_table import Lease, LeaseTable
 from gateway.cluster.life import Claimed, Life
 from gateway.cluster.placement import Candidate, moves, standbys
 from gateway.cluster.timings import LeaseTimings
 from schemas.leases import Claim, Claimant, LeaseKey, Release, Standbys
 
-Phase = Literal["idle", "starting", "serving", "freezing", "released"]
-
 MOVES_AT_ONCE = 2
 """Shards that a draining member moves at the same time; others move one."""
-
-
-class _Shard:
-    """Of one shard, what is not in the log. Only :class:`LeaseKeeper` assigns these.
-
-    `owned`: the epoch in which it is this member's, 0 for none; `pending`: the epoch of a claim that was written and is
-    not read yet; `tried`: the highest epoch that this process has written; `written`: when it wrote the claims that are
-    not read yet, by epoch; `fence`: the highest fence seen. `claimable_since`: when it was first seen that the shard
-    needs another owner. `to`: the member to which the shard is to move; `to_seen`: when that could own shards last.
-    """
-
-    def __init__(self) -> None:
-        self.phase: Phase = "idle"
-        self.owned = 0
-        self.pending: int | None = None
-        self.tried = 0
-        self.written: dict[int, float] = {}
-        self.fence = 0
-        self.lease_since = 0.0
-        self.claimable_since: float | None = None
-        self.back_off = BackOff()
-        self.is_followed = False
-        self.ready: set[str] = set()
-        self.to: str | None = None
-        self.to_seen = 0.0
-        self.freezing_since = 0.0
-        self.standbys_at = float("-inf")
 
 
 class LeaseKeeper:
@@ -83,7 +54,7 @@ class LeaseKeeper:
         self._timings = timings
         self._count = count
         self._clock_us = clock_us
-        self._shards = [_Shard() for _ in range(len(table))]
+        self._shards = [KeptShard() for _ in range(len(table))]
         self._is_started = False
         self._is_draining = False
         self._is_drained = False
@@ -107,6 +78,10 @@ class LeaseKeeper:
     def owned(self, shard: int) -> int:
         """The epoch in which a shard is this member's, 0 if it is not."""
         return self._shards[shard].owned
+
+    def is_followed(self, shard: int) -> bool:
+        """Whether this member is to keep a shard warm."""
+        return self._shards[shard].is_followed
 
     def successor(self, shard: int) -> str:
         """The member to which a shard of this member's moves, "" for none."""
@@ -194,8 +169,8 @@ class LeaseKeeper:
             state.is_followed = not state.is_followed
             yield m.Follow(shard) if state.is_followed else m.Unfollow(shard)
 
-    def _enter(self, state: _Shard, phase: Phase, owned: int) -> None:
-        state.phase, state.owned = phase, owned
+    def _enter(self, state: KeptShard, phase: Phase, owned: int) -> None:
+        state.phase, state.owned, state.must_claim = phase, owned, False
         state.ready, state.to, state.standbys_at = set(), None, float("-inf")
 
     # -- claims --------------------------------------------------------------------------------------------------------
@@ -222,7 +197,7 @@ class LeaseKeeper:
         members make against one another, however often the shard moves."""
         state = self._shards[shard]
         epoch = state.pending = state.tried = self._next_epoch(shard)
-        state.written[epoch] = now
+        state.written[epoch], state.must_claim = now, False
         if not is_named:
             state.back_off = state.back_off.claimed(now, self._timings)
         yield m.WriteLease(LeaseKey("c", shard, epoch, self._me), Claim(at_us=self._clock_us()))
@@ -238,6 +213,8 @@ class LeaseKeeper:
             state.pending = None
         if state.phase == "released" and state.tried == epoch:
             yield from self._claim(shard, now)
+        elif state.owned and state.tried == epoch:
+            state.must_claim = True
 
     # -- what the owner does -------------------------------------------------------------------------------------------
 
@@ -267,7 +244,9 @@ class LeaseKeeper:
         """What is due of a shard of one's own."""
         state, lease = self._shards[shard], self._table[shard]
         yield from self._go_on_with_move(shard, now)
-        if state.phase == "freezing" and now - state.freezing_since > self._timings.freeze_s:
+        if state.must_claim and state.pending is None and state.back_off.not_before <= now:
+            yield from self._claim(shard, now)
+        elif state.phase == "freezing" and now - state.freezing_since > self._timings.freeze_s:
             if state.pending is None:  # it begins anew, in another epoch
                 yield from self._claim(shard, now)
         elif (

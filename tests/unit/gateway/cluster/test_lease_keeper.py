@@ -205,72 +205,6 @@ def test_standbys_follow_and_unfollow() -> None:
     assert member.claims(ME, 3) == [m.Begin(0, 3)], "what it followed is its own now"
 
 
-def test_a_planned_move_freezes_writes_and_names_the_successor() -> None:
-    member = Member().starts().serves()
-    assert [each for each in member.tell(m.MoveTo(0, "b")) if isinstance(each, m.Freeze)] == []
-    assert member.tell(m.StandbyReady(0, "b")) == [m.Freeze(0, 1)]
-    [release] = member.tell(m.Frozen(0, 1))
-    assert release == m.WriteLease(claim_of(2), Release(successor="b"))
-    assert member.reads(release.key, release.value) == [m.End(0, 1)]
-    assert member.claims(B, 3) == []
-
-
-def test_a_shard_does_not_move_to_a_standby_that_has_fallen_behind() -> None:
-    """Q9: it moves once the standby has caught up again."""
-    member = Member().starts().serves()
-    member.tell(m.StandbyReady(0, "b"))
-    member.tell(m.StandbyNotReady(0, "b"))
-    assert [each for each in member.tell(m.MoveTo(0, "b")) if isinstance(each, m.Freeze)] == []
-    assert member.tell(m.StandbyNotReady(0, "b")) == [], "told twice"
-    assert member.tell(m.StandbyReady(0, "b")) == [m.Freeze(0, 1)]
-    assert member.tell(m.StandbyNotReady(0, "b")) == [], "too late: the move goes on"
-    assert member.tell(m.Frozen(0, 1)) == [m.WriteLease(claim_of(2), Release(successor="b"))]
-
-
-def test_a_shard_moves_to_a_member_that_is_known_only_since_the_last_tick() -> None:
-    """Its heartbeat is read, and an operator asks at once."""
-    member = Member(living=[ME]).starts().serves()
-    member.life.step(Heard("b", B.boot, 1, "up"), member.now)
-    member.tell(m.MoveTo(0, "b"))
-    assert member.tell(m.StandbyReady(0, "b")) == [m.Freeze(0, 1)]
-
-
-def test_a_move_outlasts_a_short_silence_of_the_member_to_which_it_goes() -> None:
-    """Q9: but the shard does not go there meanwhile."""
-    member = Member(living=[ME, B, C]).starts().serves()
-    member.tell(m.MoveTo(0, "b"))
-    member.living = [ME, C]
-    member.passes(LifeTimings().silent_s + 0.2)
-    assert member.keeper.successor(0) == "b"
-    assert member.tell(m.StandbyReady(0, "b")) == []
-    member.living = [ME, B, C]
-    assert [each for each in member.passes(0.1) if not isinstance(each, m.WriteLease)] == [m.Freeze(0, 1)]
-
-
-def test_a_move_to_a_member_that_is_lost_is_given_up() -> None:
-    member = Member(living=[ME, B, C]).starts().serves()
-    member.tell(m.MoveTo(0, "b"))
-    member.living = [ME, C]
-    effects = member.passes(LifeTimings().silent_s + TIMINGS.settle_s + 0.2)
-    assert [each for each in effects if isinstance(each, m.MoveGivenUp)] == [m.MoveGivenUp(0, "b")]
-    assert member.keeper.successor(0) == ""
-    member.living = [ME, B, C]
-    member.passes(0.2)
-    assert member.tell(m.StandbyReady(0, "b")) == []
-
-
-def test_the_previous_owner_claims_again_if_the_successor_does_not() -> None:
-    member = Member().starts().serves()
-    member.tell(m.MoveTo(0, "b"))
-    member.tell(m.StandbyReady(0, "b"))
-    [release] = member.tell(m.Frozen(0, 1))
-    assert isinstance(release, m.WriteLease)
-    member.reads(release.key, release.value)
-    member.passes(TIMINGS.successor_s - 0.1)
-    assert written(member.effects) == []
-    assert written(member.passes(0.2)) == [claim_of(3)]
-
-
 def test_what_is_due_is_claimed_before_the_next_tick() -> None:
     """Q7, Q9: by the successor of a released shard, and by the first standby of one whose owner is dead; by nobody
     else, and not by one that drains or has not read the log."""
@@ -308,34 +242,6 @@ def test_the_successor_claims_at_once_and_others_wait() -> None:
         while not written(member.passes(0.05)):
             assert member.now < 5.0
         assert member.now - began == pytest.approx(wait, abs=0.06)
-
-
-def test_a_shard_may_move_to_and_fro_without_a_pause() -> None:
-    """Claims back off against one another. Who is named by the owner has nobody against it, however often; its later
-    claim, after a loss, waits no longer for that. That one is repeated after a pause only."""
-    member = Member(living=[ME, B, C]).starts()
-    epoch = 1
-    for _ in range(6):
-        member.claims(C, epoch)
-        member.reads(LeaseKey("c", 0, epoch + 1, C), Release(successor="a"))
-        assert written(member.tell(m.Due())) == [claim_of(epoch + 2)]
-        member.claims(ME, epoch + 2)
-        epoch += 3
-    member.claims(C, epoch)
-    member.reads(LeaseKey("s", 0, epoch, C), Standbys(names=["a"]))
-    member.life.step(LinkEnded("c"), member.now)
-    member.life.step(RedialResult("c", "refused"), member.now)
-    assert written(member.tell(m.Due())) == [claim_of(epoch + 1)]
-    member.tell(m.WriteFailed(0, epoch + 1))
-    assert written(member.tell(m.Due())) == [], "claims for the same loss back off"
-
-
-def test_a_shard_that_does_not_freeze_begins_anew() -> None:
-    member = Member().starts().serves()
-    member.tell(m.MoveTo(0, "b"))
-    member.tell(m.StandbyReady(0, "b"))
-    assert written(member.passes(TIMINGS.freeze_s + 0.2)) == [claim_of(2)]
-    assert member.claims(ME, 2) == [m.End(0, 1), m.Begin(0, 2)]
 
 
 def test_a_drained_member_gives_up_all_shards_and_claims_none() -> None:

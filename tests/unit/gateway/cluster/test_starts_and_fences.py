@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from gateway.cluster import lease_messages as m
 from gateway.cluster.life import Heard
 from schemas.leases import Claim
-from tests.unit.gateway.cluster.test_lease_keeper import ME, TIMINGS, B, Member
+from tests.unit.gateway.cluster.test_lease_keeper import ME, TIMINGS, B, Member, claim_of, written
 
 
 def claimed_epochs(effects: Iterable[m.LeaseEffect]) -> list[int]:
@@ -60,3 +60,19 @@ def test_progress_with_another_shard_says_nothing() -> None:
     one = Member().starts()
     one.claims(B, 1)
     assert claimed_after(one, TIMINGS.fence_s + 1.0, (7,))
+
+
+def test_a_shard_whose_start_failed_is_claimed_again_though_a_claim_could_not_be_written() -> None:
+    member = Member(living=[ME]).starts()
+    member.claims(ME, 1)
+    [claim] = written(member.tell(m.Outranked(0, 1)))
+    assert written(member.tell(m.WriteFailed(0, claim.epoch))) == [], "claims back off"
+    assert written(member.passes(TIMINGS.longest_backoff_s)) == [claim_of(claim.epoch + 1)]
+
+
+def test_a_shard_that_is_lost_to_nobody_is_claimed_again_though_a_claim_could_not_be_written() -> None:
+    """Its lease is fenced and its owner alive: nobody else claims it."""
+    member = Member(living=[ME, B]).starts().serves(1)
+    [claim] = written(member.tell(m.Superseded(0, 1, 5)))
+    member.tell(m.WriteFailed(0, claim.epoch))
+    assert written(member.passes(TIMINGS.longest_backoff_s)) == [claim_of(claim.epoch + 1)]
