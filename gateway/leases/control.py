@@ -22,7 +22,8 @@ from msgspec import UNSET
 
 from gateway.bus import Bus
 from gateway.cluster import lease_messages as m
-from gateway.cluster.lease_keeper import LeaseKeeper, Phase
+from gateway.cluster.kept_shard import Phase
+from gateway.cluster.lease_keeper import LeaseKeeper
 from gateway.cluster.lease_table import Lease, LeaseTable
 from gateway.cluster.life import Heard, Life, LifeEvent, Passed, Redial, RedialResult
 from gateway.cluster.timings import LeaseTimings
@@ -289,8 +290,17 @@ class Control:
             log.warning("a shard cannot be handed over", shard=shard, reason=str(error))
 
     async def _follow(self, shard: int) -> None:
-        if not self.owned(shard):
+        if self.owned(shard):
+            return
+        try:
             await self._homes.follow(shard)
+        except GatewayError as error:  # a takeover takes longer meanwhile
+            log.warning("a shard cannot be kept warm", shard=shard, reason=str(error))
+            self._loop.call_later(_FILE_AGAIN_S, self._follow_again, shard)
+
+    def _follow_again(self, shard: int) -> None:
+        if self._keeper.is_followed(shard) and not self._is_stopped:
+            self._after(shard, partial(self._follow, shard))
 
     async def _look_for_successor(self, shard: int, epoch: int, fence: int) -> None:
         """Reads the claim that belongs to a fence, if there is one."""

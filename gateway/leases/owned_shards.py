@@ -101,13 +101,9 @@ class OwnedShards:
 
     async def follow(self, number: int) -> None:
         """See :class:`gateway.leases.shard_homes.ShardHomes`."""
-        try:
-            if number not in self._followed:
-                self._followed[number] = await self._open_file(number)
-        except SpoolError as error:  # the shard is not warm here: a takeover takes longer
-            log.warning("a shard cannot be kept warm", shard=number, reason=str(error))
-        else:
-            self.standbys.follow(number)
+        if number not in self._followed:
+            self._followed[number] = await self._open_file(number)
+        self.standbys.follow(number)
 
     async def unfollow(self, number: int) -> None:
         """See :class:`gateway.leases.shard_homes.ShardHomes`."""

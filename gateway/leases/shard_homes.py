@@ -25,7 +25,7 @@ class ShardHomes(Protocol):
         ...
 
     async def follow(self, number: int) -> None:
-        """This gateway is a standby of the shard."""
+        """This gateway is a standby of the shard. Raises GatewayError if it cannot keep it warm now."""
         ...
 
     async def unfollow(self, number: int) -> None:
