@@ -74,3 +74,10 @@ def test_version_3_1_1_has_none_of_it() -> None:
     of = message("a", expires=5, properties=b"\x05\x03\x00\x02xy")
     packet = decoded(PublishEncoder(4, None, lambda: NOW).encode(of, delivery(of, (3,))), 4)
     assert (packet.topic, packet.properties) == ("a", None)
+
+
+def test_a_clock_that_is_behind_makes_no_expiry_too_long() -> None:
+    """3.3.2.3.3: the longest one was given by a gateway whose clock is ahead of this one's."""
+    of = message("a", expires=int((NOW + 1.5 + 0xFFFF_FFFF) * 1000))
+    packet = decoded(PublishEncoder(5, None, lambda: NOW).encode(of, delivery(of)))
+    assert packet.properties["message_expiry_interval"] == 0xFFFF_FFFF
