@@ -94,7 +94,7 @@ def _is_subscribed(share: Share) -> bool:
     """Whether the session still has one of the subscriptions that matched."""
     session = share.session
     if session.ended or session.is_group:
-        return not session.ended
+        return not session.ended and bool(session.subscriptions)
     return any(session.subscriptions.get(matched.filter) is matched for matched in share.subscriptions)
 
 

@@ -3,9 +3,12 @@
 import asyncio
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from gateway.shard import egress_consumer, offering
+from gateway.shard.messages import GROUP_MARK, Message
 from gateway.shard.share_group import ShareGroup
 from gateway.shard.share_messages import Assign
 from tests.unit.gateway.shard.home_harness import HomeHarness, turn
@@ -218,6 +221,43 @@ def test_what_is_on_its_way_to_a_session_that_ends_goes_to_others(
         await turn(1)
         assert any(message.client == "m0" for message in on_way)
         assert sorted(other.payloads) == [b"0", b"1", b"2", b"3"]
+        assert harness.relinquished() == harness.instructions()
+
+    run(scenario())
+
+
+def test_the_last_member_leaves_while_a_message_is_offered_in_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one does that matches thousands of subscriptions: the group gets it no more."""
+
+    async def scenario() -> None:
+        harness = await HomeHarness(tmp_path).start()
+        sender, [member] = await with_members(harness, "m0", mute=True)
+        for number in range(30):
+            await (await harness.client(f"other{number}")).subscribe("a/#")
+        sender.publish("a", b"one", 2)
+        await turn(1)
+        assert member.payloads == [b"one"]
+        monkeypatch.setattr(egress_consumer, "LARGE", 0)
+        monkeypatch.setattr(offering, "SLICE", 1)
+        monkeypatch.setattr(harness.node.work, "spend", lambda units: True)
+        add_shares, leaving = offering.add_shares, list[asyncio.Future[Any]]()
+
+        def adds(shares: Any, message: Message, subscriptions: Any, sessions: Any) -> None:
+            is_for_group = any(subscription.client == GROUP_MARK + NAME for subscription in subscriptions)
+            if not leaving and message.payload == b"two" and is_for_group:
+                leaving.append(asyncio.ensure_future(member.unsubscribe(NAME)))
+            add_shares(shares, message, subscriptions, sessions)
+
+        monkeypatch.setattr(offering, "add_shares", adds)
+        sender.publish("a", b"two", 1)
+        await turn(2)
+        await leaving[0]
+        member.mute = False
+        member.answer_all()
+        await turn(30)
+        assert not harness.fatal
         assert harness.relinquished() == harness.instructions()
 
     run(scenario())
