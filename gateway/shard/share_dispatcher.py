@@ -226,6 +226,8 @@ class ShareDispatcher:
         elif taken:
             self._send(taken)
             self._queues.wake(group)
+        elif not group.queue:  # what was loaded has expired
+            self._queues.load(group)
 
     def _take(self, group: ShareGroup) -> list[Assigned]:
         """What was assigned before a restart, and the next of the queue, in order; fewer than `_CHUNK` if nobody has
@@ -261,6 +263,8 @@ class ShareDispatcher:
         for assigned in taken:
             number = assigned.number
             group = assigned.group
+            if self._assigned.get(number) is not assigned:  # it is over, or waits again, since the record was written
+                continue
             is_new = not (assigned.is_logged or assigned.times_sent)
             if is_new and group.member(assigned.client, assigned.session) is None:  # it has left
                 if self._assigned.pop(number, None) is not None:

@@ -4,6 +4,7 @@ Its Kafka client sends what it had queued once it reaches the broker again. Othe
 another owner.
 """
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -215,5 +216,30 @@ def test_a_session_gives_back_the_last_sending(tmp_path: Path) -> None:
         await turn(5)
         assert other.payloads == [b"one"]
         assert not harness.fatal
+
+    run(scenario())
+
+
+def test_what_waits_again_is_not_sent_when_the_group_has_written_its_record(tmp_path: Path) -> None:
+    """The member's home has started meanwhile: others get it now, at QoS 0 and 1."""
+
+    async def scenario() -> None:
+        harness, sender, members = await begin(tmp_path, 1)
+        here = await harness.client(harness.names(OF_GROUP)[1])
+        await here.subscribe(NAME)
+        await turn(5)
+        bus = harness.owner(OF_GROUP).bus
+        bus.held_stores = {harness.topics.sessions}
+        sender.publish("a", b"at QoS 2", 2)
+        for number in range(6):
+            sender.publish("a", b"%d" % number, 0)
+        await turn(0.5)
+        await superseded(harness, OF_MEMBERS)
+        await turn(1)
+        bus.held_stores = set()
+        bus.release()
+        await turn(30)
+        got = Counter(payload for member in (*members, here) for payload in member.payloads)
+        assert max(got.values()) == 1
 
     run(scenario())

@@ -10,7 +10,7 @@ from gateway.shard.messages import Delivery, Message
 from gateway.shard.share_group import GROUP_MARK
 from mqtt.codes import ReasonCode
 from schemas.session_log import GroupRecord, SessionKey, SettledRecord, encode
-from tests.unit.gateway.shard.home_harness import LEAD_S, HomeHarness, turn
+from tests.unit.gateway.shard.home_harness import LEAD_S, PARTITIONS, HomeHarness, turn
 from tests.unit.gateway.shard.share_harness import NAME, group_of, spread, with_members
 from tests.unit.gateway.shard.virtual_time import run
 
@@ -262,5 +262,27 @@ def test_rows_are_loaded_around_what_a_member_has_in_hand(tmp_path: Path) -> Non
         await other.connect()
         await turn(5)
         assert other.payloads == [b"0", b"2", b"3", b"4", b"5", b"6", b"7", b"8"]
+
+    run(scenario())
+
+
+def test_a_group_goes_on_behind_a_page_of_expired_messages(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        harness = await HomeHarness(tmp_path).start()
+        sender, [member] = await with_members(harness, "m0")
+        member.lose()
+        for _ in range(600):
+            sender.publish("a", b"old", 1, properties={"message_expiry_interval": 63})
+        for number in range(5):
+            sender.publish("a", b"%d" % number, 1)
+        while group_of(harness).backlog < 605:
+            await turn(1)
+        ingress = [harness.broker.partitions[harness.topics.ingress, p] for p in range(PARTITIONS)]
+        last_ms = max(record.timestamp()[1] for records in ingress for record in records)
+        while harness.clock() * 1000 < last_ms + 63_000:  # they have expired, and are not swept yet
+            await turn(0.01)
+        await member.connect()
+        await turn(5)
+        assert member.payloads == [b"0", b"1", b"2", b"3", b"4"]
 
     run(scenario())
