@@ -196,12 +196,11 @@ class Deliverer:
             if link is not None:
                 link.release(packet_id, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND)
             return
-        first = not delivery.released
-        delivery.released = True
-        if not first:
-            if link is not None and packet_id in session.in_flight:
+        is_first, delivery.released = not delivery.released, True
+
+        def again() -> None:
+            if link is not None and session.in_flight.get(packet_id) is delivery:
                 link.release(packet_id)
-            return
 
         def durable() -> None:
             self.finish(delivery, "delivered")
@@ -213,10 +212,11 @@ class Deliverer:
             elif link is not None:
                 link.release(packet_id)
 
-        if session.persistent:
-            self._writer.windows(session, durable)
+        action = durable if is_first else again
+        if session.persistent and (is_first or session.is_logging):
+            self._writer.windows(session, action)
         else:
-            durable()
+            action()
 
     def completed(self, session: Session, packet_id: int) -> None:
         """PUBCOMP: a QoS 2 exchange is over and its packet id free."""

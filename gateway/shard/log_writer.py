@@ -1,6 +1,7 @@
 """Writing the session log: actions that must not happen before a record is durable wait for it here."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from gateway.bus import Bus
@@ -102,6 +103,11 @@ class SessionLogWriter:
         """Writes the session's windows as they are by then; calls while a record is on its way share the next one."""
         if session.after_log(then):
             self._write_windows(session)
+
+    async def caught_up(self, session: Session) -> None:
+        """Returns once the session log has the session's windows as they are now. Raises ShardLost."""
+        if session.is_logging:
+            await self.durable(partial(self.windows, session))
 
     def _write_windows(self, session: Session) -> None:
         actions = session.begin_record()

@@ -259,6 +259,8 @@ class ShardHome:
             session, present = self._take_over(arrival)
             if earlier is not None:
                 await self._wills.stored(earlier)
+                if session.ended:  # its time was over meanwhile
+                    session, present = self._take_over(arrival)
             await self._open(session, arrival, link, was_logged)
         return self._attached(session, present, link, arrival.rules, arrival.hears_refusals)
 
@@ -298,12 +300,12 @@ class ShardHome:
 
     def release(self, session: Session, link: Link, packet_id: int) -> None:
         """PUBREL: the client may use the packet id again once that is durable (G8)."""
-        if not session.inbound.release(packet_id):
-            link.complete(packet_id, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND)
-        elif session.persistent:
-            self.writer.windows(session, lambda: link.complete(packet_id, ReasonCode.SUCCESS))
+        is_known = session.inbound.release(packet_id)
+        code = ReasonCode.SUCCESS if is_known else ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
+        if session.persistent and (is_known or session.is_logging):
+            self.writer.windows(session, partial(link.complete, packet_id, code))
         else:
-            link.complete(packet_id, ReasonCode.SUCCESS)
+            link.complete(packet_id, code)
 
     async def subscribe(self, session: Session, packet: Subscribe, answer: Callable[[list[ReasonCode]], None]) -> None:
         """SUBSCRIBE: `answer` is called once the subscriptions are durable and nothing sent from then on is missed;
@@ -359,11 +361,9 @@ class ShardHome:
 
     def _take_over(self, arrival: Arrival) -> tuple[Session, bool]:
         """The session that the client gets, and whether it was there before."""
-        session = self.sessions.get(arrival.client)
+        session, born_us = self.sessions.get(arrival.client), self._node.numbers.session(self._node.clock())
         if session is not None:
             self._disconnect(session, ReasonCode.SESSION_TAKEN_OVER)
-        born_us = self._node.numbers.session(self._node.clock())
-        if session is not None:
             born_us = max(born_us, session.born_us + 1)
             self.timers.cancel(session.client)
             if arrival.clean_start and not session.ended:
@@ -380,6 +380,7 @@ class ShardHome:
             await self.writer.durable(lambda then: self.writer.opened(session, then))
         elif was_logged:  # the earlier session's end must be durable too
             await self.writer.durable(partial(self.writer.gone, session))
+        await self.writer.caught_up(session)  # nothing is acted on here that was said on an earlier connection before
         session.connecting(arrival)
         await self._entitlement.end_forbidden(session)  # before anything can be delivered
         self.promises.check()
