@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from gateway.counts import Counts
+from gateway.shard.publish_turns import PublishTurns
 
 
 class PublishesInFlight:
@@ -23,10 +24,12 @@ class InboundPosition:
     """Up to where on `ingress` all publishes of one shard's clients are known here, by partition.
 
     The bus acknowledges the publishes to a partition in order. So while none is in flight there, all that are to come
-    are behind whatever anybody's publish has reached. Each publish is counted once, here, for the process too.
+    are behind whatever anybody's publish has reached. Each publish is counted once, here, for the process too. `turns`:
+    of these clients, what waits before it goes to `ingress`.
     """
 
     def __init__(self, process: PublishesInFlight) -> None:
+        self.turns = PublishTurns()
         self._process = process
         self._in_flight = Counts[int]()
         self._own: dict[int, int] = {}

@@ -165,22 +165,30 @@ class Publisher:
         self._pending.append(pending)
         self._inbound.begun(self._partition, pending.size)
         if not pending.retained_first:
-            stored = partial(self._stored, pending)
-            node.bus.produce(node.topics.ingress, self._partition, key, payload, headers, stored)
+            stored, turns = partial(self._stored, pending), self._inbound.turns
+            if turns.waits(self._client):
+                to_ingress = partial(node.bus.produce, node.topics.ingress, self._partition)
+                turns.follow(self._client, partial(to_ingress, key, payload, headers, stored))
+            else:
+                node.bus.produce(node.topics.ingress, self._partition, key, payload, headers, stored)
         if pending.stores > 1:
             self._retain(pending, key, payload, headers)
 
     def _retain(self, pending: _Pending, key: bytes, payload: bytes, headers: Headers) -> None:
         topics, bus, kept = self._node.topics, self._node.bus, self._node.retained
+        turns, client = self._inbound.turns, self._client
+        turn = turns.begin(client) if pending.retained_first else None
+        to_ingress = partial(bus.produce, topics.ingress, self._partition, key, payload, headers)
 
         def retained(error: Any, record: Record) -> None:
             if error is None:
                 kept.stored(coming, record.offset())
             else:
                 kept.refused(coming)
-            if pending.retained_first and error is None:
-                bus.produce(topics.ingress, self._partition, key, payload, headers, partial(self._stored, pending))
-            elif pending.retained_first:
+            if turn is not None and error is None:
+                turns.end(client, turn, partial(to_ingress, partial(self._stored, pending)))
+            elif turn is not None:
+                turns.end(client, turn)
                 self._stored(pending, error, record)
             if error is None:
                 kept.when_counts(record.offset(), partial(self._one_stored, pending, None))
