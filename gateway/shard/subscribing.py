@@ -18,6 +18,7 @@ from gateway.shard.session_records import sent_from_memory
 from gateway.shard.shard import Shard
 from gateway.shard.subscription import SessionSubscription
 from gateway.shard.system_topics import send_system
+from gateway.shard.trie import SubscriptionTrie
 from mqtt.codes import ReasonCode
 from mqtt.packets import Subscribe, Subscription
 from mqtt.topics import split_shared
@@ -86,6 +87,7 @@ class Subscriber:
                 self._node.counts[f"subscription_refused_{code.name.lower()}"] += 1
         allowed = [w for w, code in zip(packet.filters, codes, strict=True) if code < ReasonCode.UNSPECIFIED_ERROR]
         existed = {wanted.filter for wanted in allowed if wanted.filter in session.subscriptions}
+        earlier = _Earlier(session)
         for some in _some(list({wanted.filter: wanted for wanted in allowed}.values())):
             await asyncio.gather(*(self._add(session, wanted, identifier) for wanted in some))
             await asyncio.sleep(0)
@@ -97,14 +99,14 @@ class Subscriber:
                 await self._node.retained.reached(ends[0])
             await self._node.retained.caught_up()
         asking = {w.filter: w for w in retaining if _wants_retained(w, w.filter in existed)}
-        if asking and session.persistent and await self._send_retained(session, asking, identifier, kept=True):
+        if asking and session.persistent and await self._send_retained(session, asking, identifier, earlier, kept=True):
             await self._checkpoint()  # no log brings them again: for whoever has SUBACK they are in the spool
         if session.logged and allowed:
             await self._writer.durable(partial(self._writer.subscribed, session))
         answer(codes)
         in_log = len(session.retained_bundles)
         if asking:
-            await self._send_retained(session, asking, identifier, kept=False)
+            await self._send_retained(session, asking, identifier, earlier, kept=False)
         if session.logged and len(session.retained_bundles) > in_log:
             self._writer.subscribed(session)
         self._deliverer.flush()
@@ -212,10 +214,17 @@ class Subscriber:
             session.subscriptions[wanted.filter] = SessionSubscription(session.client, record)
 
     async def _send_retained(
-        self, session: Session, wanted: Mapping[str, Subscription], identifier: int | None, *, kept: bool
+        self,
+        session: Session,
+        wanted: Mapping[str, Subscription],
+        identifier: int | None,
+        earlier: "_Earlier",
+        *,
+        kept: bool,
     ) -> bool:
         """Offers what is retained, a message for each filter: either what a crash must not lose (`kept`), or the rest;
-        whether there was any. Others have their turns meanwhile."""
+        whether there was any. Others have their turns meanwhile. Live copies that come later are left out, but for
+        those that an `earlier` subscription gets: behind older messages, and perhaps at a higher QoS."""
         identifiers, found = () if identifier is None else (identifier,), False
         for topic_filter in filter(is_local, wanted) if not kept else ():
             for message in self._node.system.matching(topic_filter):
@@ -234,10 +243,11 @@ class Subscriber:
             found = True
             message = msgspec.structs.replace(message, offered_us=self._node.numbers.offer(now))
             pending = PendingMessage(message, session.shard, -1, now, [])
-            session.retained_sent[message.id] = now + _RETAINED_FENCE_S
-            self._fenced.add(session)
-            if message.bundle is not None and message.expires is not None:
-                session.remember_bundle(message.id, message.expires + _COPY_MS, RETAINED_BUNDLES)
+            if not earlier.match(message.topic):
+                session.retained_sent[message.id] = now + _RETAINED_FENCE_S
+                self._fenced.add(session)
+                if message.bundle is not None and message.expires is not None:
+                    session.remember_bundle(message.id, message.expires + _COPY_MS, RETAINED_BUNDLES)
             self._deliverer.offer(session, pending, Delivery(session.client, pending, qos, True, identifiers))
             self._deliverer.offered(pending)
         return found
@@ -245,6 +255,22 @@ class Subscriber:
     def _detach(self, session: Session, topic_filter: str) -> None:
         self._shard.trie.remove(topic_filter, session.client)
         self._routes.leave(topic_filter)
+
+
+class _Earlier:
+    """The subscriptions that a session had before a SUBSCRIBE."""
+
+    def __init__(self, session: Session) -> None:
+        self._filters = [name for name in session.subscriptions if split_shared(name) is None]
+        self._trie: SubscriptionTrie[str] | None = None
+
+    def match(self, topic: str) -> bool:
+        """Whether one of them gets messages of the topic."""
+        if self._trie is None:  # mostly nothing is retained
+            self._trie = SubscriptionTrie()
+            for topic_filter in self._filters:
+                self._trie.add(topic_filter, "", topic_filter)
+        return bool(self._filters) and bool(self._trie.search(topic))
 
 
 def _some(all_of_them: Sequence[T]) -> Iterable[Sequence[T]]:

@@ -202,3 +202,48 @@ def test_each_sending_of_a_retained_message_is_told_apart(tmp_path: Path) -> Non
         assert {e.origin for e in events} == {"client"}
 
     run(scenario())
+
+
+def test_who_subscribes_again_ends_with_the_newest_value(tmp_path: Path) -> None:
+    """3.8.4: the routers lag, so the older value comes behind the retained one; the newer one must follow it."""
+
+    async def scenario() -> None:
+        harness = await HomeHarness(tmp_path).start()
+        sender = await harness.client("sender")
+        client = await harness.client("client")
+        await client.subscribe("r/#")
+        await turn(LEAD_S + 5)
+        harness.active.delay_s = harness.backup.delay_s = 3.0
+        sender.publish("r/1", b"old", 1, retain=True)
+        sender.publish("r/1", b"new", 1, retain=True)
+        await turn(0.5)
+        assert sender.acknowledged == {b"old", b"new"}
+        client.lose()
+        await client.connect()
+        await client.subscribe("r/#")
+        await turn(10)
+        assert client.payloads[-1] == b"new"
+
+    run(scenario())
+
+
+def test_a_retained_copy_at_qos_0_does_not_replace_the_live_one_at_qos_1(tmp_path: Path) -> None:
+    """R4: an earlier subscription gets it; the connection is lost before either comes."""
+
+    async def scenario() -> None:
+        harness = await HomeHarness(tmp_path).start()
+        sender = await harness.client("sender")
+        client = await harness.client("client")
+        await client.subscribe("r/#")
+        await turn(LEAD_S + 5)
+        harness.active.delay_s = harness.backup.delay_s = 3.0
+        sender.publish("r/1", b"new", 1, retain=True)
+        await turn(0.5)
+        await client.subscribe(Subscription("r/1", 0))
+        client.lose()
+        await turn(10)
+        await client.connect()
+        await turn(10)
+        assert [got.qos for got in client.got if got.payload == b"new"][-1] == 1
+
+    run(scenario())
