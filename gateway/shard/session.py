@@ -317,9 +317,9 @@ class Session(SessionQueue):
         self.take_as_sent(delivery)
         return True
 
-    def disconnected(self, now_ms: int, expiry_s: int | None, *, keeps_will: bool) -> None:
+    def disconnected(self, now_ms: int, expiry_s: int | None, *, keeps_will: bool, was_accepted: bool = True) -> None:
         """The connection is gone; `expiry_s` is what DISCONNECT asked for, if it did."""
-        SessionQueue.disconnected(self, now_ms, expiry_s, keeps_will=keeps_will)
+        SessionQueue.disconnected(self, now_ms, expiry_s, keeps_will=keeps_will, was_accepted=was_accepted)
         if self.in_hand is not None:
             self.sent_to_ms = self.in_hand.sent_to_ms
         self.in_hand = None

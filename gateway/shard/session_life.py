@@ -26,8 +26,8 @@ class SessionLife:
 
     `peer` (`address:port`) and `protocol` are those of the last connection since the gateway was started; `epoch` is
     the number of that connection, `events` how many presence events it has had. `wills_on_way` are due and not in Kafka
-    yet. `in_log`: the session log has a record of the session; `is_logging` while one of its windows
-    is on the way.
+    yet; `replaced_will` was not due when the present connection began. `in_log`: the session log has a record of the
+    session; `is_logging` while one of its windows is on the way.
     """
 
     client: str
@@ -40,6 +40,7 @@ class SessionLife:
     expiry_s: int = 0
     disconnected_ms: int | None = None
     will: WillRecord | None = None
+    replaced_will: WillRecord | None = None
     link: Link | None = None
     rules: ClientRules = EVERYTHING
     peer: str = ""
@@ -79,6 +80,7 @@ class SessionLife:
         self.expiry_s, self.disconnected_ms = arrival.expiry_s, None
         self.user, self.epoch, self.events = arrival.rules.user, epoch, 0
         self.receive_maximum = min(arrival.receive_maximum, MAX_PACKET_ID)
+        self.replaced_will = self.will
         self.will = arrival.will and msgspec.structs.replace(arrival.will, of_us=epoch)
 
     def connecting(self, arrival: Arrival) -> None:
@@ -89,11 +91,12 @@ class SessionLife:
         """Deliveries may begin."""
         self.link = link
 
-    def disconnected(self, now_ms: int, expiry_s: int | None, *, keeps_will: bool) -> None:
-        """The connection is gone; `expiry_s` is what DISCONNECT asked for, if it did."""
+    def disconnected(self, now_ms: int, expiry_s: int | None, *, keeps_will: bool, was_accepted: bool = True) -> None:
+        """The connection is gone; `expiry_s` is what DISCONNECT asked for, if it did. Before CONNACK the will is still
+        that of the connection before."""
         self.link, self.disconnected_ms = None, now_ms
         self.expiry_s = self.expiry_s if expiry_s is None else expiry_s
-        self.will = self.will if keeps_will else None
+        self.will = self.replaced_will if not was_accepted else self.will if keeps_will else None
 
     def moved(self) -> None:
         """The connection goes on at the next home: for this one it is over, and nothing else is."""

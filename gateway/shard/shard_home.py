@@ -332,8 +332,9 @@ class ShardHome:
         """The connection is gone (R12, G9): the session lives on until it expires; its will is due after its delay."""
         if session.link is not link or self._is_abandoned:
             return
-        session.disconnected(self._broker_ms(), expiry_s, keeps_will=send_will)
-        lost = reason == LOST_CONNECTING or (send_will and reason != "disconnect_with_will")
+        is_new = reason == LOST_CONNECTING
+        session.disconnected(self._broker_ms(), expiry_s, keeps_will=send_will, was_accepted=not is_new)
+        lost = is_new or (send_will and reason != "disconnect_with_will")
         self._presence.report(session, "lost" if lost else "disconnected", reason=reason)
         self.deliverer.drop_qos0(session)
         session.forget_spooled(self.spool.committed_row)
