@@ -54,7 +54,7 @@ class _Pending(msgspec.Struct, eq=False, gc=False):
     stores: int
     reason: ReasonCode = ReasonCode.SUCCESS
     size: int = 0
-    then: Callable[[], None] | None = None
+    then: Callable[[ReasonCode], None] | None = None
     retained_first: bool = False
 
 
@@ -143,9 +143,9 @@ class Publisher:
             self._headers(packet, flags, message_id or new_message_id(), bundle),
         )
 
-    def publish_will(self, will: WillRecord, then: Callable[[], None]) -> None:
+    def publish_will(self, will: WillRecord, then: Callable[[ReasonCode], None]) -> None:
         """A will, as the client asked for it when it connected, its properties encoded already; `then` runs once Kafka
-        has it.
+        has it, or with the reason why it does not take it.
 
         A restart that finds it on `ingress`, by its id, does not publish it again; therefore its retained copy is
         stored before.
@@ -245,7 +245,7 @@ class Publisher:
             if self._session is not None and pending.qos == 2:
                 self._session.inbound.refused(pending.packet_id)
         if pending.then is not None:
-            pending.then()
+            pending.then(pending.reason)
         self._answer_done()
 
     def _confirmed(self, pending: _Pending) -> None:

@@ -4,14 +4,23 @@ A crash may come between storing a will and noting that in the session log. The 
 `ingress`, by its id; therefore no checkpoint moves the position there on while anything of this is `settling`.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from typing import Final
+
+import structlog
 
 from gateway.shard.log_writer import ALL_KINDS, SessionLogWriter
 from gateway.shard.promises import Promises
 from gateway.shard.publishing import Publisher
 from gateway.shard.session import Session
+from mqtt.codes import ReasonCode
 from schemas.session_log import WillRecord
+
+_AGAIN_S: Final = 1.0
+
+log = structlog.get_logger(__name__)
 
 
 class Wills:
@@ -40,7 +49,17 @@ class Wills:
         self._promises.after_barrier(partial(self._send, session, will))
 
     def _send(self, session: Session, will: WillRecord) -> None:
-        self._publisher_of(session.client).publish_will(will, partial(self._stored, session, will))
+        self._publisher_of(session.client).publish_will(will, partial(self._sent, session, will))
+
+    def _sent(self, session: Session, will: WillRecord, reason: ReasonCode) -> None:
+        """Kafka has the will, or never takes it; what it refuses for another cause is sent again."""
+        if reason in (ReasonCode.SUCCESS, ReasonCode.PACKET_TOO_LARGE):
+            if reason is not ReasonCode.SUCCESS:
+                log.error("a will is too large for Kafka: it is not published", client=session.client[:128])
+            self._stored(session, will)
+        else:
+            send = partial(self._send, session, will)
+            asyncio.get_running_loop().call_later(_AGAIN_S, self._promises.after_barrier, send)
 
     def is_on_way(self, client: str) -> bool:
         """Whether a will of the client is on its way: until Kafka has it, the session log keeps it."""

@@ -4,8 +4,12 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaError
 
+from gateway.shard.arrivals import LOST_CONNECTING, Arrival
+from gateway.shard.rules import EVERYTHING
 from schemas.session_log import WillRecord
+from tests.unit.gateway.shard.home_client import ClientLink
 from tests.unit.gateway.shard.home_harness import HomeHarness, turn
 from tests.unit.gateway.shard.virtual_time import run
 
@@ -195,5 +199,47 @@ def test_a_will_on_its_way_is_not_forgotten_for_the_next_connection(tmp_path: Pa
         await client.connect()
         client.lose()
         assert await wills_seen(harness) == [b"first", b"second"]
+
+    run(scenario())
+
+
+def test_a_will_that_kafka_refuses_for_now_is_published_later(tmp_path: Path) -> None:
+    """G9: until then the session log has it, also over a crash."""
+
+    async def scenario() -> None:
+        harness = await harness_with_watcher(tmp_path)
+        for name, is_killed in (("one", False), ("two", True)):
+            client = await harness.client(name, will=will(payload=name.encode()), expiry_s=100)
+            await turn(1)
+            harness.bus.refused = {harness.topics.ingress: KafkaError(KafkaError._QUEUE_FULL)}
+            client.lose()
+            await turn(1)
+            if is_killed:
+                await harness.restart()
+                await harness.clients[0].connect()
+            else:
+                harness.bus.refused = {}
+            await turn(30)
+        assert await wills_seen(harness) == [b"one", b"two"]
+
+    run(scenario())
+
+
+def test_a_will_outlasts_a_connection_that_is_lost_before_connack(tmp_path: Path) -> None:
+    """3.1.3.2.2: nobody knows that the client has come back, and its session goes on."""
+
+    async def scenario() -> None:
+        harness = await harness_with_watcher(tmp_path)
+        client = await harness.client("client", will=will(delay_s=10), expiry_s=100)
+        await turn(1)
+        client.lose()
+        await turn(1)
+        link = ClientLink(client)
+        new_will = will(delay_s=10, payload=b"new")
+        arrival = Arrival("client", False, 100, new_will, 10, "peer", "mqtt5", EVERYTHING)
+        attached = await harness.home.attach(arrival, link)
+        attached.home.detach(attached.session, link, send_will=False, reason=LOST_CONNECTING)
+        await turn(30)
+        assert await wills_seen(harness) == [b"gone"]
 
     run(scenario())
