@@ -54,11 +54,14 @@ class Backlog:
             self._spawn(self.end_rows(session.spool_key, session.rows_in_memory))
 
     async def end_rows(self, spool_key: str, kept: Callable[[], Container[int]] = tuple) -> None:
-        """Ends what the spool holds for a session that is gone, but for rows that are `kept`."""
-        row = 0
-        while page := await self._spool.load(spool_key, row, _PAGE):
+        """Ends what the spool holds by now for a session that is gone, but for rows that are `kept`. A share group may
+        begin again meanwhile, and get others."""
+        row, last = 0, self._spool.last_row
+        while row < last and (page := await self._spool.load(spool_key, row, _PAGE)):
             kept_rows = kept()
             for spooled in page:
+                if spooled.row > last:
+                    return
                 if not self._spool.is_gone(spooled.row) and spooled.row not in kept_rows:
                     self._queues.finish(self._spool.delivery_of(spooled, self._clock()), "ended")
             row = page[-1].row

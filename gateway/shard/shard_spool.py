@@ -175,6 +175,11 @@ class ShardSpool:
         return row in self._gone
 
     @property
+    def last_row(self) -> int:
+        """The row that was given last, committed or not."""
+        return self._last_row
+
+    @property
     def committed_row(self) -> int:
         """Rows up to this one can be read."""
         return self._committed_row

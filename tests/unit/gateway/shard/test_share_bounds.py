@@ -3,11 +3,13 @@
 import asyncio
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gateway.shard.messages import Delivery, Message
 from gateway.shard.share_group import GROUP_MARK
+from gateway.shard.spool import Spool
 from mqtt.codes import ReasonCode
 from schemas.session_log import GroupRecord, SessionKey, SettledRecord, encode
 from tests.unit.gateway.shard.home_harness import LEAD_S, PARTITIONS, HomeHarness, turn
@@ -284,5 +286,43 @@ def test_a_group_goes_on_behind_a_page_of_expired_messages(tmp_path: Path) -> No
         await member.connect()
         await turn(5)
         assert member.payloads == [b"0", b"1", b"2", b"3", b"4"]
+
+    run(scenario())
+
+
+def test_a_group_that_begins_again_gets_what_is_published_from_then_on(tmp_path: Path) -> None:
+    """R4: while what it had in the spool still ends, for the disk takes its time."""
+
+    async def scenario() -> None:
+        harness = await HomeHarness(tmp_path).start()
+        sender, [first] = await with_members(harness, "m0", receive_maximum=1)
+        second = await harness.client("m1")
+        first.mute = True
+        for _ in range(1_500):
+            sender.publish("a", b"old", 2)
+        await turn(1)
+        first.lose()
+        while group_of(harness).backlog < 1_400:
+            await turn(1)
+        await first.connect()
+        group = group_of(harness)
+        for file in harness.spool.files.values():
+
+            async def slow(method: Any, *arguments: Any, call: Any = file.call) -> Any:
+                if method is Spool.load:
+                    await asyncio.sleep(4)
+                return await call(method, *arguments)
+
+            file.call = slow  # type: ignore[method-assign]
+        await first.unsubscribe(NAME)
+        await second.subscribe(NAME)
+        assert group_of(harness) is group
+        second.lose()
+        for number in range(5):
+            sender.publish("a", b"%d" % number, 1)
+        await turn(60)
+        await second.connect()
+        await turn(60)
+        assert second.payloads == [b"0", b"1", b"2", b"3", b"4"]
 
     run(scenario())
