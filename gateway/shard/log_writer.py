@@ -9,8 +9,8 @@ from gateway.record import Record as BusRecord
 from gateway.shard.messages import GROUP_MARK
 from gateway.shard.promises import Action, Promises
 from gateway.shard.session import Session
-from gateway.shard.session_records import opened_record, subscribed_record, window_record
-from gateway.shard.share_group import ShareGroup, group_record
+from gateway.shard.session_records import group_record, opened_record, subscribed_record, window_record
+from gateway.shard.share_group import ShareGroup
 from schemas.envelope import Headers
 from schemas.fences import epoch_headers
 from schemas.session_log import KIND_OF, KIND_OF_MEMBER, KINDS_OF_SESSION, MemberRecord, Record, SessionKey, encode

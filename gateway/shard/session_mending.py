@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from gateway.shard.log_writer import SessionLogWriter
 from gateway.shard.messages import GROUP_MARK
 from gateway.shard.session import Session
-from gateway.shard.session_records import opened_record, subscribed_record, window_record
-from gateway.shard.share_group import ShareGroup, group_record
+from gateway.shard.session_records import group_record, opened_record, subscribed_record, window_record
+from gateway.shard.share_group import ShareGroup
 from gateway.shard.share_groups import ShareGroups
 from schemas.errors import RecordError
 from schemas.session_log import (

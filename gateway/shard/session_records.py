@@ -4,7 +4,8 @@ from msgspec import UNSET
 
 from gateway.shard.messages import Delivery
 from gateway.shard.session import Session
-from schemas.session_log import OutgoingRecord, SessionOpened, Subscribed, WindowRecord
+from gateway.shard.share_group import ShareGroup
+from schemas.session_log import GroupRecord, OutgoingRecord, SessionOpened, Subscribed, WindowRecord
 
 
 def opened_record(session: Session) -> SessionOpened:
@@ -55,3 +56,16 @@ def sent_from_memory(session: Session) -> list[Delivery]:
     return [
         delivery for delivery in sent if delivery.row is None and not delivery.finished and delivery.assigned is None
     ]
+
+
+def group_record(group: ShareGroup) -> GroupRecord:
+    """What the session log says of a group, now."""
+    at_qos_2 = [assigned.record for assigned in group.assigned.values() if assigned.qos == 2]
+    in_hand = {a.delivery.place for a in group.assigned.values() if a.qos < 2 and group.settled.covers(a.delivery)}
+    return GroupRecord(
+        settled=group.settled.record(),
+        open=sorted(in_hand | group.put_back),
+        dropped=sorted(group.dropped | group.dropped_before),
+        born_us=group.born_us,
+        assigned=[*at_qos_2, *group.assigned_before.values()],
+    )

@@ -241,7 +241,7 @@ class ShareDispatcher:
             if self._queues.is_expired(delivery):
                 self._queues.finish(group.drop_first(), "expired")
                 continue
-            member = None if group.is_full else group.choose()
+            member = group.choose() if group.has_room_for(delivery) else None
             number = None if member is None else self._shard.assignment_numbers.take()
             if member is None or number is None:
                 break

@@ -106,6 +106,7 @@ class ShareGroup(Session):
         self.had: dict[Place, tuple[Incarnation, int]] = {}
         self._most_assigned = most_assigned
         self._record_bytes = 0
+        self._away = 0
 
     @property
     def persistent(self) -> bool:
@@ -142,12 +143,13 @@ class ShareGroup(Session):
 
     @property
     def may_send(self) -> bool:
-        return bool(self.ready) and not self.is_full
+        return bool(self.ready) and (not self.queue or self.has_room_for(self.queue[0]))
 
-    @property
-    def is_full(self) -> bool:
-        """Whether its members together have as much as they may."""
-        return len(self.assigned) >= self._most_assigned or self._record_bytes >= RECORD_BYTES
+    def has_room_for(self, delivery: Delivery) -> bool:
+        """Whether its members together may have one more. What those have that are away waits for them alone."""
+        if delivery.qos == 2 and self._record_bytes >= RECORD_BYTES:
+            return False
+        return len(self.assigned) - self._away < self._most_assigned
 
     def begin_again(self, since: int, born_us: int | None) -> None:
         """It has members again; `born_us`: it is an earlier group than it was taken for."""
@@ -164,10 +166,12 @@ class ShareGroup(Session):
                 member.outstanding = known.outstanding
                 member.is_logged = known.is_logged and known.options == member.options
         self.members[member.client] = member
-        self.reach(member, member.capacity)
+        capacity, member.capacity = member.capacity, None
+        self.reach(member, capacity)
 
     def reach(self, member: Member, capacity: int | None) -> None:
         """A member takes as many assignments at a time, or is away (None)."""
+        self._away += member.outstanding * ((capacity is None) - (member.capacity is None))
         member.capacity = capacity
         if capacity is None:
             self.reachable.pop(member.client, None)
@@ -255,6 +259,8 @@ class ShareGroup(Session):
         if assigned.qos == 2:
             self._record_bytes += sign * assigned.record_bytes
         member = self.member(assigned.client, assigned.session)
+        if member is None or member.capacity is None:
+            self._away += sign
         if member is None:
             return
         member.outstanding += sign
@@ -385,16 +391,3 @@ class ShareGroup(Session):
 def _order(delivery: Delivery) -> tuple[bool, int]:
     """Where a delivery stands among those of its group: what has a row in the spool was offered before the rest."""
     return (True, delivery.pending.number) if delivery.row is None else (False, delivery.row)
-
-
-def group_record(group: ShareGroup) -> GroupRecord:
-    """What the session log says of a group, now."""
-    at_qos_2 = [assigned.record for assigned in group.assigned.values() if assigned.qos == 2]
-    in_hand = {a.delivery.place for a in group.assigned.values() if a.qos < 2 and group.settled.covers(a.delivery)}
-    return GroupRecord(
-        settled=group.settled.record(),
-        open=sorted(in_hand | group.put_back),
-        dropped=sorted(group.dropped | group.dropped_before),
-        born_us=group.born_us,
-        assigned=[*at_qos_2, *group.assigned_before.values()],
-    )

@@ -326,3 +326,39 @@ def test_a_group_that_begins_again_gets_what_is_published_from_then_on(tmp_path:
         assert second.payloads == [b"0", b"1", b"2", b"3", b"4"]
 
     run(scenario())
+
+
+def test_what_offline_members_have_in_hand_does_not_stop_the_others(tmp_path: Path) -> None:
+    """R6: the limit holds for those that are connected, also once the others are back, or gone for good."""
+
+    async def scenario() -> None:
+        harness = await HomeHarness(tmp_path, share_in_flight=6).start()
+        sender, [away, here] = await with_members(harness, "m0", "m1")
+        here.lose()
+        away.mute = True
+        for number in range(6):
+            sender.publish("a", b"%d" % number, 2)
+        await turn(1)
+        assert len(away.payloads) == 6
+        away.lose()
+        await here.connect()
+        here.mute = True
+        for number in range(10):
+            sender.publish("a", b"next %d" % number, 1)
+        await turn(1)
+        assert len(here.payloads) == 6, "full, by its own"
+        here.mute = False
+        here.answer_all()
+        await turn(1)
+        assert here.payloads == [b"next %d" % number for number in range(10)]
+        await away.connect()
+        sender.publish("a", b"last", 1)
+        await turn(1)
+        assert b"last" not in (*here.payloads, *away.payloads), "full again"
+        away.mute = False
+        away.answer_all()
+        await turn(1)
+        assert b"last" in (*here.payloads, *away.payloads)
+        assert group_of(harness)._away == 0
+
+    run(scenario())
