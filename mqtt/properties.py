@@ -216,9 +216,21 @@ _FORWARDED: Final[tuple[str, ...]] = (
     "correlation_data",
     "user_property",
 )
+_FORWARDED_NAMES: Final = frozenset(_FORWARDED)
 
 
 def forwarded_section(properties: Properties | None, place: int) -> bytes:
     """The section with the properties of a PUBLISH or will that recipients get unaltered (3.3.2.3, [MQTT-3.3.2-17])."""
     kept = {name: properties[name] for name in _FORWARDED if name in properties} if properties else None
     return encode_properties(kept, place)
+
+
+def check_forwarded(section: bytes) -> None:
+    """Whether recipients may get this section as it is. Raises RemoteProtocolError if it is none of
+    :func:`forwarded_section`."""
+    reader = Reader(section, 0, len(section))
+    found = decode_properties(reader, PacketType.PUBLISH)
+    if reader.pos < reader.end:
+        raise malformed("bytes follow the properties")
+    if found is not None and not found.keys() <= _FORWARDED_NAMES:
+        raise malformed(f"not for recipients: {', '.join(found.keys() - _FORWARDED_NAMES)}")

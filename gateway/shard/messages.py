@@ -5,7 +5,8 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from mqtt.properties import NO_PROPERTIES
+from mqtt.errors import RemoteProtocolError
+from mqtt.properties import NO_PROPERTIES, check_forwarded
 from schemas.envelope import BundleMark, Instruction, Meta
 from schemas.errors import RecordError
 from schemas.events import RecipientOutcome
@@ -193,6 +194,11 @@ def message_of(topic: str, payload: bytes, headers: list[tuple[str, bytes]], pla
         meta, properties = Meta.decode(headers[2][1]), headers[3][1] or NO_PROPERTIES
     except (IndexError, AttributeError, UnicodeDecodeError) as error:  # too few headers, or one without value
         raise RecordError(f"the envelope is malformed: {error}") from error
+    if properties != NO_PROPERTIES:
+        try:
+            check_forwarded(properties)
+        except RemoteProtocolError as error:  # another producer's
+            raise RecordError(f"the envelope's properties are malformed: {error}") from error
     qos, flags, expires = meta.qos, meta.flags, meta.expires
     return Message(
         message_id,

@@ -300,3 +300,15 @@ def test_one_hash_everywhere(identifier: str, count: int) -> None:
 
 def test_the_hash_by_example() -> None:
     assert hash_of("123456789") == 0xCBF43926  # the check value of CRC-32
+
+
+@pytest.mark.parametrize(
+    "section",
+    [b"\xff", b"\x05", b"\x01\x01", b"\x02\x01\x02", b"\x00\x00", b"\x05\x02\x00\x00\x00\x09", b"\x03\x23\x00\x01"],
+    ids=["no length", "too short", "truncated", "a value", "bytes behind", "an expiry", "an alias"],
+)
+def test_malformed_properties_of_a_record_are_refused(section: bytes) -> None:
+    """Whoever may write to `ingress` could end gateways, or clients' connections for ever (invariant 10)."""
+    headers = [("id", b"1"), ("source", b"c"), ("meta", Meta(1, "", None, 0, None).encode()), ("props", section)]
+    with pytest.raises(RecordError, match="properties"):
+        message_of("a", b"", headers, (0, 0, 0))
