@@ -136,7 +136,7 @@ class Publisher:
                 qos,
                 2 if retained else 1,
                 size=len(packet.payload),
-                retained_first=retained and (message_id != "" or (qos == 2 and self._epoch is not None)),
+                retained_first=retained and (message_id != "" or qos == 2),
             ),
             packet.topic,
             packet.payload,

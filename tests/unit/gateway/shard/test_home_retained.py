@@ -247,3 +247,29 @@ def test_a_retained_copy_at_qos_0_does_not_replace_the_live_one_at_qos_1(tmp_pat
         assert [got.qos for got in client.got if got.payload == b"new"][-1] == 1
 
     run(scenario())
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize("held", ["retained", "ingress"])
+def test_what_is_acknowledged_after_a_kill_is_retained(tmp_path: Path, qos: int, held: str) -> None:
+    """Q1, 3.3.1.3: Kafka had one of the two records when the gateway was killed, and the client sends it again."""
+
+    async def scenario() -> None:
+        harness = await HomeHarness(tmp_path).start()
+        sender = await harness.client("sender")
+        sender.publish("r", b"old", 1, retain=True)
+        await turn(1)
+        harness.bus.held_stores = {getattr(harness.topics, held)}
+        sender.publish("r", b"new", qos, retain=True)
+        await turn(1)
+        assert sender.acknowledged == {b"old"}
+        await harness.restart()
+        await sender.connect()
+        await turn(5)
+        assert sender.acknowledged == {b"old", b"new"}
+        stranger = await harness.client("stranger")
+        await stranger.subscribe("r")
+        await turn(1)
+        assert stranger.payloads == [b"new"]
+
+    run(scenario())

@@ -62,7 +62,7 @@ def test_what_goes_may_be_answered_at_once() -> None:
 
 @pytest.mark.parametrize(("qos", "retain"), [(0, False), (1, False), (1, True), (2, False), (2, True)])
 def test_a_retained_message_at_qos_2_is_not_overtaken(tmp_path: Path, qos: int, retain: bool) -> None:
-    """Where gateways share shards, its retained copy is stored first."""
+    """Its retained copy is stored first."""
 
     async def scenario() -> None:
         harness = await Clustered(tmp_path).start()
