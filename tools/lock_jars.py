@@ -17,11 +17,13 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 from xml.sax.saxutils import quoteattr
 
-from jobs.stack.jars import LOCAL, STORES, JarSet, ivy_command, ivy_file
+from jobs.stack.jars import LOCAL, STORES, JarSet, cache_directory, ivy_command, ivy_file
 from jobs.stack.java import find_java
 from schemas.errors import WaystationError
 
 WANTED = Path(__file__).resolve().parent / "jars"
+IVY_CACHE = "ivy-with-dependencies"
+"""Of its own: `waystation jars` leaves in Ivy's what each library is, without what it depends on."""
 
 
 class Library(NamedTuple):
@@ -38,7 +40,8 @@ def resolved(jar_set: JarSet) -> list[Library]:
     jar that is not its module's only one."""
     with TemporaryDirectory() as directory:
         pattern = f"{directory}/[conf]/[organisation]/[module]/[revision]/[artifact](-[classifier]).[ext]"
-        command = ivy_command(find_java(os.environ).command, WANTED / jar_set.file, pattern, jar_set.confs)
+        own_cache = "-cache", str(cache_directory(os.environ) / IVY_CACHE)
+        command = ivy_command(find_java(os.environ).command, WANTED / jar_set.file, pattern, jar_set.confs, *own_cache)
         subprocess.run(command, check=True, stdout=sys.stderr)
         return sorted(_library(jar.relative_to(directory)) for jar in Path(directory).glob("*/*/*/*/*"))
 
