@@ -72,7 +72,11 @@ def compact_soon(stack: Stack) -> None:
     name = Topics("ws.").sessions
     changed = [
         ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
-        for key, value in {"segment.ms": "5000", "min.cleanable.dirty.ratio": "0.01"}.items()
+        for key, value in {
+            "segment.ms": "5000",
+            "min.cleanable.dirty.ratio": "0.01",
+            "min.compaction.lag.ms": "0",
+        }.items()
     ]
     resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=changed)
     admin = admin_client(stack.state.bootstrap, {})
