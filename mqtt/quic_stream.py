@@ -206,7 +206,10 @@ class QuicStream:
     def _can_send(self) -> bool:
         if self._has_finished or not self.is_open or self._quic.close_reason is not None:
             return False
-        return self._is_client or self._quic.sender is not None
+        sender = self._quic.sender
+        if sender is None:
+            return self._is_client
+        return sender._reset_error_code is None  # the peer wants no more: `advance` ends the connection
 
     def _handshake_completed(self, event: HandshakeCompleted) -> None:
         """A client that names no protocol at all has passed so far (RFC 9001, 8.1)."""

@@ -169,9 +169,9 @@ class HostServer:
             self._on_fatal(error)
 
     def _watch_all(self) -> None:
+        self._watch = self._loop.call_later(_WATCH_S, self._watch_all)
         for connection in list(self.connections):
             connection.tick()
-        self._watch = self._loop.call_later(_WATCH_S, self._watch_all)
 
 
 class _DirtySet:

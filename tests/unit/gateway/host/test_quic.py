@@ -350,3 +350,32 @@ def test_an_error_of_the_library_ends_one_connection(
         await other.disconnect()
 
     run(scenario())
+
+
+def test_a_client_that_stops_reading_as_its_connection_ends_harms_nobody(quic: SocketGateway, trusted: Trust) -> None:
+    """RFC 9000, 3.5: its STOP_SENDING is read in the same turn in which the gateway wants to tell it something."""
+
+    async def scenario() -> None:
+        async with raw(trusted, quic.quic_port) as client:
+            await client.mqtt("taken")
+            client._quic.stop_stream(0, 0)
+            datagrams = client._quic.datagrams_to_send(asyncio.get_running_loop().time())
+            address = HOST, client._transport.get_extra_info("sockname")[1]
+
+            def both() -> None:
+                session = quic.harness.home.session("taken")
+                assert session is not None
+                assert session.link is not None
+                for data, _ in datagrams:
+                    quic.listeners.quic[0].datagram_received(data, address)
+                session.link.disconnect(ReasonCode.SESSION_TAKEN_OVER)
+
+            quic.call(both)
+
+            def is_gone() -> bool:
+                session = quic.harness.home.session("taken")
+                return session is None or session.link is None
+
+            await until(lambda: quic.call(is_gone))
+
+    run(scenario())
