@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 from gateway.host.host_server import HostServer
 from gateway.http.identity import Caller
@@ -11,6 +12,7 @@ from gateway.http.posted_message import Posted
 from gateway.http.problems import Problem, bad_request, refusal
 from gateway.shard.keyed import fingerprint
 from gateway.shard.messages import Delivery, Message
+from gateway.shard.shard_home import ShardHome
 from mqtt.codes import ReasonCode
 from schemas.identity import derived_message_id, new_message_id
 from schemas.settings import HttpSettings
@@ -70,7 +72,7 @@ class HttpPublisher:
         self._server = server
         self._home = server.home
         self._timeout_s = settings.kafka_timeout_s
-        self._on_way: dict[str, _OnWay] = {}
+        self._on_way: WeakKeyDictionary[ShardHome, dict[str, _OnWay]] = WeakKeyDictionary()
 
     async def publish(self, caller: Caller, posted: Posted) -> Stored:
         """Returns once Kafka has stored the message. Raises Problem: the refusal by a rule or a limit; 422 for a key
@@ -87,8 +89,8 @@ class HttpPublisher:
         message_id = derived_message_id(caller.client, posted.key)
         content = fingerprint(posted.packet.topic.encode(), posted.packet.payload)
         home = self._home.home_of(caller.client)
-        keyed = home.keyed
-        earlier = self._on_way.get(message_id) or keyed.find(message_id)
+        keyed, on_way = home.keyed, self._on_way.setdefault(home, {})
+        earlier = on_way.get(message_id) or keyed.find(message_id)
         if earlier is not None and earlier[0] != content:
             raise Problem(
                 422, "idempotency_key_reused", "this Idempotency-Key was used for another message: use a new one"
@@ -98,8 +100,8 @@ class HttpPublisher:
         elif earlier is None:
             answer = self._send(caller, posted, message_id, partial(keyed.stored, message_id, content))
             if not answer.done():
-                self._on_way[message_id] = _OnWay(content, answer)
-                answer.add_done_callback(lambda _: self._on_way.pop(message_id))
+                on_way[message_id] = _OnWay(content, answer)
+                answer.add_done_callback(lambda _: on_way.pop(message_id))
             await self._answered(answer, posted)
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -111,7 +113,7 @@ class HttpPublisher:
     def _send(
         self, caller: Caller, posted: Posted, message_id: str, stored: Callable[[], None] | None = None
     ) -> asyncio.Future[ReasonCode]:
-        if self._server.in_flight() >= self._server.limits.in_flight_messages:
+        if self._server.is_flooded():
             raise Problem(503, "too_many_in_flight", "too many messages are in flight to Kafka; nothing was stored")
         link = _AnswerLink(stored)
         self._home.publisher(caller.client, link, caller.rules).publish(posted.packet, message_id)

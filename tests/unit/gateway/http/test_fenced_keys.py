@@ -28,8 +28,8 @@ class Posting:
         self._publisher = HttpPublisher(server, settings.http)
         self._caller = Caller(named(0, 1), True, EVERYTHING, "peer")
 
-    def post(self, payload: bytes, key: str, qos: int = 1) -> "asyncio.Task[Stored]":
-        posted = Posted(Publish("a/x", payload, qos), key)
+    def post(self, payload: bytes, key: str, qos: int = 1, *, retain: bool = False) -> "asyncio.Task[Stored]":
+        posted = Posted(Publish("a/x", payload, qos, retain), key)
         return asyncio.ensure_future(self._publisher.publish(self._caller, posted))
 
 
@@ -87,5 +87,32 @@ def test_a_former_home_does_not_say_that_a_message_is_stored(tmp_path: Path) -> 
         del harness.at(1).spools.files[0]
         await harness.at(1).own(0, 3)
         assert not (await Posting(harness, harness.at(1)).post(b"hello", "k")).replayed
+
+    run(scenario())
+
+
+def test_a_key_works_again_once_the_shard_has_come_back(tmp_path: Path) -> None:
+    """Its first message was void behind the next home's fence: nobody hears of it any more."""
+
+    async def scenario() -> None:
+        harness = await FencedGateways(tmp_path).start()
+        here = Posting(harness, harness.at(0))
+        harness.at(0).bus.held_stores = {harness.topics.retained}
+        first = here.post(b"hello", "k", retain=True)
+        await turn(0.5)
+        await harness.at(1).own(0, 2)
+        await turn(1)
+        await harness.at(0).home.abandon(0)
+        with pytest.raises(Problem):
+            await first
+        harness.at(0).come_back()
+        await turn(2)
+        await harness.at(1).home.hand_over(0)
+        del harness.at(1).spools.files[0]
+        await harness.at(0).own(0, 3)
+        await turn(2)
+        assert not (await here.post(b"hello", "k", retain=True)).replayed
+        assert len(harness.ids_of(b"hello")) == 1
+        assert not harness.fatal
 
     run(scenario())
