@@ -69,7 +69,7 @@ class StreamLink:
             return True  # in flight since an earlier stream: `open` has it sent again
         event_id = self._window.sent(delivery) if delivery.qos else None
         self._waiting.append(_Waiting(message, delivery.qos, delivery.retain, event_id))
-        self._waiting_bytes += len(message.payload)
+        self._waiting_bytes += _size(message)
         self._wake.set()
         return True
 
@@ -147,7 +147,7 @@ class StreamLink:
         now = self._clock()
         while self._waiting and len(chunk) < _CHUNK_BYTES:
             message, qos, retain, event_id = self._waiting.popleft()
-            self._waiting_bytes -= len(message.payload)
+            self._waiting_bytes -= _size(message)
             chunk += message_event(message, qos, retain, event_id, now)
             last = event_id or last
         await _write(out, bytes(chunk), pace)
@@ -179,3 +179,8 @@ async def _write(out: Out, data: bytes, pace: Pace) -> None:
     """Raises TimeoutError if the client does not read for too long, ConnectionError if it has left."""
     async with asyncio.timeout(pace.write_timeout_s):
         await out.write(data)
+
+
+def _size(message: Message) -> int:
+    """About as many bytes as a message takes while it waits."""
+    return len(message.payload) + len(message.topic) + len(message.properties) + 512

@@ -106,6 +106,8 @@ class Streams:
         self._settings = settings
         self._expiry_s = min(settings.stream_expiry_s, server.limits.session_expiry_s)
         self._links: set[StreamLink] = set()
+        self._wanted: WeakKeyDictionary[Session, list[str]] = WeakKeyDictionary()
+        """The filters of the stream that has come last, however far others are with theirs."""
         self._windows: WeakKeyDictionary[Session, StreamWindow] = WeakKeyDictionary()
 
     def check(self, caller: Caller, asked: StreamRequest, elsewhere: int = 0) -> None:
@@ -139,7 +141,8 @@ class Streams:
             await response.prepare(request)
             await response.write(f"retry: {RETRY_MS}\n\n".encode())
             self._server.counts["streams_opened"] += 1
-            link.open(self._resumed(attached, asked.last_event))
+            if attached.session.link is link:  # otherwise another stream has taken over meanwhile
+                link.open(self._resumed(attached, asked.last_event))
             loop = asyncio.get_running_loop()
             until = None if asked.wait_s is None else loop.time() + asked.wait_s
             if caller.rules.until < FOR_EVER:
@@ -209,6 +212,8 @@ class Streams:
         return result
 
     async def _attach(self, link: StreamLink, caller: Caller, asked: StreamRequest) -> Attached | Problem:
+        if not self._home.has_capacity(caller.client):
+            return refusal(ReasonCode.QUOTA_EXCEEDED)
         expiry_s = self._expiry_s if caller.is_known else 0
         arrival = Arrival(
             caller.client, False, expiry_s, None, self._settings.stream_window, caller.peer, "http", caller.rules
@@ -216,13 +221,14 @@ class Streams:
         attached = await self._home.attach(arrival, link)
         link.attach(attached)
         session, codes = attached.session, list[ReasonCode]()
+        self._wanted[session] = asked.filters
         if asked.filters:
             wanted = [Subscription(f, asked.qos, retain_handling=_ONLY_IF_NEW) for f in asked.filters]
             await attached.home.subscribe(session, Subscribe(1, wanted), codes.extend)
         refused = next((code for code in codes if code >= ReasonCode.UNSPECIFIED_ERROR), None)
         if refused is not None:
             return refusal(refused)
-        unlisted = [known for known in session.subscriptions if known not in asked.filters]
+        unlisted = [known for known in session.subscriptions if known not in self._wanted[session]]
         if unlisted:
             await attached.home.unsubscribe(session, Unsubscribe(1, unlisted))
         return attached
