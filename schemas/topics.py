@@ -71,7 +71,8 @@ class Topics:
             "max.compaction.lag.ms": str(DAY_MS),
         }
         yield Topic(self.ingress, ingress_partitions, kept)
-        yield Topic(self.egress, shards, kept)
+        # An instruction has the headers of its message, and two more.
+        yield Topic(self.egress, shards, kept | {"max.message.bytes": str(LARGEST_RECORD)})
         yield Topic(self.routes, 1, compacted)
         # The owner of a shard has that long to write again what a gateway that has lost it has overwritten.
         mended = {"min.compaction.lag.ms": str(10 * 60 * 1000)}
