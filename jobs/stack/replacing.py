@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from jobs.errors import StackError
 from jobs.stack import generations
 from jobs.stack.part import Part
 from jobs.stack.parts import announced
@@ -87,6 +88,9 @@ class Replacing:
             replacement = supervisor.replace(new, ALONGSIDE, is_caught_up, request.timeout_s)
         except OSError as error:
             self._over(f"{part.name} was not replaced: cannot run {new.argv[0]}: {error.strerror}")
+            return
+        except StackError as error:  # another part is being replaced
+            self._over(f"{part.name} was not replaced: {error}")
             return
         self._now = (part, generation, replacement)
         self._say(f"{part.name}: a new process is running alongside the old one")

@@ -18,6 +18,7 @@ from jobs.stack.part import Part
 from jobs.stack.parts import announced, lowering_priority_at_start
 from jobs.stack.process import IDLE, LEAST_PRIORITY, Identity, can_take_priority_back, wait_until
 from jobs.stack.replacing import Answer, Replacing, Request, RouterPart, answer_to, ask
+from jobs.stack.restarting import GatewayRequest, Restarting, requests
 from jobs.stack.state import ProcessState, read_state, stop_leftovers
 from jobs.stack.supervisor import Event, Limits, NotReplaced, Replaced, Supervisor
 from schemas.readiness import alongside, announce_ready
@@ -279,3 +280,37 @@ def test_one_role_of_a_process_with_both_is_refused(harness: StackHarness, tmp_p
     answer = answer_to(tmp_path, request)
     assert answer is not None
     assert answer.error == "active and backup run in one process: replace both, with --role both"
+
+
+def test_a_router_is_not_replaced_while_the_dispatcher_is(tmp_path: Path) -> None:
+    """R5: whoever asked is told so; the stack goes on."""
+    sleep = (sys.executable, "-c", "import time; time.sleep(600)")
+    record(tmp_path, ["active", "backup"], 1)
+    router, is_slow = Part("router", sleep, {}, dict), [False]
+    dispatcher = Part("dispatcher", sleep, {}, lambda: None if is_slow[0] else {}, takes_over=True)
+    routers = Replacing(tmp_path, [RouterPart("router", ["active", "backup"], lambda request, generation: router)])
+    others = Restarting(tmp_path, {"dispatcher": lambda request: dispatcher})
+
+    def attend(supervisor: Supervisor) -> None:
+        routers(supervisor)
+        others(supervisor)
+
+    parts, me = [router, dispatcher], Identity.of(os.getpid())
+    supervisor = Supervisor(tmp_path, parts, LIMITS, os.environ, lambda event: None, me, attend=attend)
+    try:
+        assert wait_until(lambda: (supervisor.tick(), supervisor.ready)[1], DEADLINE_S)
+        supervisor.announce()
+        is_slow[0] = True
+        requests.ask(tmp_path, GatewayRequest(id="first", interpreter=[], configuration=[], part="dispatcher"))
+        supervisor.tick()
+        assert supervisor.is_replacing
+        second = Request(id="second", interpreter=[], configuration=[], roles=["active", "backup"], timeout_s=20)
+        ask(tmp_path, second)
+        for _ in range(3):
+            supervisor.tick()
+        answer = answer_to(tmp_path, "second")
+        assert answer is not None
+        assert answer.error is not None
+        assert "another part is being replaced" in answer.error
+    finally:
+        supervisor.stop()
