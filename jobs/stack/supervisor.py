@@ -8,6 +8,7 @@ up, and not before. Or it can be restarted as another version; if that dies befo
 again.
 """
 
+import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -228,14 +229,16 @@ class Supervisor:
             yield self._running[going.part.name], other, going.stage, going.other_started_at
 
     def stop(self) -> None:
-        """Stop all parts, in reverse order of starting, and remove the record of the stack."""
+        """Stop all parts, in reverse order of starting, and remove the record of the stack, whoever still reads what is
+        reported."""
         for level in sorted({running.level for running in self._running.values()}, reverse=True):
             group = [(n, r.process) for n, r in self._running.items() if r.level == level and r.process]
             group += [(r.part.name, other) for r, other, _, _ in self._others() if r.level == level]
             group = [(name, process) for name, process in group if not process.ended()]
             clean = stop_all([process for _, process in group], self._limits.stop_timeout_s)
             for name in dict(group):
-                self._report(Stopped(name, clean))
+                with contextlib.suppress(OSError):  # the terminal is closed
+                    self._report(Stopped(name, clean))
         forget_state(self._data)
 
     def _advance(self, running: _Running, now: float) -> None:

@@ -293,3 +293,21 @@ def test_levels():
     assert levels(parts) == {"a": 0, "b": 1, "c": 2}
     with pytest.raises(StackError, match="unknown"):
         levels([Part("x", (), {}, ready, ("nowhere",))])
+
+
+def test_all_parts_are_stopped_though_the_terminal_is_closed(tmp_path: Path) -> None:
+    """What is reported then cannot be written."""
+
+    def report(event: Event) -> None:
+        if isinstance(event, Stopped):
+            raise BrokenPipeError
+
+    parts = [worker(tmp_path, "one"), worker(tmp_path, "two", after=("one",))]
+    running = Supervisor(tmp_path, parts, LIMITS, os.environ, report, Identity.of(os.getpid()))
+    tick_until(running, lambda: running.ready)
+    running.announce()
+    state = running_state(tmp_path)
+    running.stop()
+    assert not any(psutil.pid_exists(process.pid) for process in state.processes)
+    with pytest.raises(StackError, match="no stack is running"):
+        running_state(tmp_path)
