@@ -18,7 +18,7 @@ from pathlib import Path
 from threading import Event, Thread
 
 import structlog
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
 from deltalake.exceptions import DeltaError
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
@@ -159,6 +159,8 @@ def tick(
                 producer.produce(topic, key=event.kafka_key, value=encode(event), partition=partition)
             except BufferError:
                 log.warning("skipped a tick, the broker does not answer", topic=topic)
+            except KafkaException as error:
+                log.warning("skipped a tick", topic=topic, reason=error.args[0].str())
         producer.poll(0)
         stopped.wait(every_s)
     producer.purge()
