@@ -70,7 +70,8 @@ class Meta(NamedTuple):
 class Batch:
     """Changes in memory that are not on disk yet. `added` and `unsealed` are refused if the disk is full; all others
     then wait for a commit that succeeds. `done` is called in order when the batch is on disk, `refused` when what was
-    added is not accepted, or nobody knows whether it was. A bundle may be added and removed in one batch."""
+    added is not accepted, or nobody knows whether it was. A bundle may be added and removed in one batch, and one that
+    was removed be added again (`add`)."""
 
     added: dict[str, BundleRow] = field(default_factory=dict)
     unsealed: dict[int, UnsealedRow] = field(default_factory=dict)
@@ -96,6 +97,11 @@ class Batch:
     seen: list[SeenState] = field(default_factory=list)  # set when the commit begins
     meta: Meta | None = None  # likewise
 
+    def add(self, message_id: str, row: BundleRow) -> None:
+        """A bundle is to be there, also if it was removed before."""
+        self.removed.pop(message_id, None)
+        self.added[message_id] = row
+
     def without_added(self) -> "Batch":
         """What remains to be committed when what was added is refused."""
         return Batch(
@@ -104,6 +110,8 @@ class Batch:
 
     def merge(self, later: "Batch") -> None:
         """Takes in the changes of a later batch."""
+        for message_id in later.added:
+            self.removed.pop(message_id, None)
         for name, value in vars(later).items():
             mine = getattr(self, name)
             if isinstance(mine, dict):

@@ -64,7 +64,7 @@ async def carry(journal: Journal, carrier: DiskCarrier, bundle: Bundle, on_news:
 
     carrier.begin_arrival(offer)
     batch, since = journal.change(), journal.now_s
-    batch.added[message_id] = BundleRow(bundle, FOR_RECIPIENT, since)
+    batch.add(message_id, BundleRow(bundle, FOR_RECIPIENT, since))
     batch.accepted_steps.append(Step(message_id, journal.wall_s, "carried", "from the platform"))
     batch.accepted.append(stored)
     batch.refused.append(refused)

@@ -118,7 +118,7 @@ class Desk:
             self._arrivals.arrive(bundle, lambda _: stored(), refused)
             return
         batch = self._journal.change()
-        batch.added[message_id] = BundleRow(bundle, copies, self.now_s)
+        batch.add(message_id, BundleRow(bundle, copies, self.now_s))
         batch.accepted_steps.append(Step(message_id, self._journal.wall_s, "carried", f"from {peer.name}"))
         batch.accepted.append(stored)
         batch.refused.append(lambda error: refused(Reason.FULL))

@@ -117,7 +117,7 @@ class Submissions:
         else:
             copies = self._carrier.limits.copies or None
             vars(bundle)["message_id"] = message_id  # where its cached property keeps it: it costs a hash each time
-            batch.added[message_id] = BundleRow(bundle, copies, since)
+            batch.add(message_id, BundleRow(bundle, copies, since))
             batch.accepted.append(lambda: self._hold(bundle, since))
         batch.accepted.append(lambda: _succeed(accepted))
         batch.refused.append(lambda error: self._refuse(message_id, error, accepted))
