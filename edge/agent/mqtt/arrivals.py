@@ -75,11 +75,12 @@ class Arrivals:
         while True:
             self._news.clear()
             rows = await self._client.on_store(lambda _, after=position: store.arrived(after, AT_ONCE))  # type: ignore[misc]
-            self._waiting = max(0, self._waiting - len(rows)) if rows else 0
             if not rows:
+                self._waiting = 0
                 await self._news.wait()
                 continue
             done, problem = await self._changes.insist(partial(self._take_all, rows))
+            self._waiting = max(0, self._waiting - len(done))
             for taken in done:
                 self._taken(taken)
             if done:

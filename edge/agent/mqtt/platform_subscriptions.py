@@ -12,6 +12,7 @@ from typing import Final
 from edge.agent.mqtt.changes import Changes
 from edge.agent.mqtt.store import MqttStore
 from edge.client.client import Client
+from edge.client.errors import NotSupported
 from edge.errors import SubscribeRefused
 from mqtt.errors import LocalProtocolError, ServerLimitError
 from mqtt.packets import Subscription
@@ -49,7 +50,7 @@ class PlatformSubscriptions:
         wanted = Subscription(self._prefix + topic_filter, QOS, not self._echoes, True, 1)
         try:
             await self._client.subscribe(wanted)
-        except (SubscribeRefused, LocalProtocolError, ServerLimitError) as error:
+        except (SubscribeRefused, NotSupported, LocalProtocolError, ServerLimitError) as error:
             _log.error("the platform does not let the agent subscribe to %r: %s", wanted.filter, error)
         self._subscribed.add(topic_filter)
 

@@ -184,7 +184,8 @@ DELETE FROM message WHERE number = ?1 AND NOT EXISTS (SELECT 1 FROM delivery WHE
 -- name: overdue
 SELECT delivery.number, id FROM delivery JOIN message ON message.number = delivery.message
 JOIN session ON session.number = delivery.session
-WHERE expires_s <= ? AND ends_s IS NOT NULL AND is_released = 0 LIMIT 1000;
+WHERE expires_s <= ? AND ends_s IS NOT NULL AND is_released = 0
+AND (delivery.qos < 2 OR delivery.number > session.sent) LIMIT 1000;
 
 -- name: has_inbound
 SELECT EXISTS (SELECT 1 FROM inbound WHERE session = ? AND packet_id = ?);

@@ -15,7 +15,7 @@ def subscribe_all(
     reasons: list[ReasonCode] = []
     given: list[Taken] = []
     for wanted in packet.filters:
-        if is_v5 and wanted.filter.startswith(SHARED_PREFIX):
+        if wanted.filter.startswith(SHARED_PREFIX):  # the platform would share it among all clients of the agent
             reasons.append(ReasonCode.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED)
             continue
         try:

@@ -1,0 +1,108 @@
+"""What must not stop an agent, nor make it forget or take too much: filters of old clients, full queues, HTTP."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from edge.agent.mqtt import arrivals as arrivals_module
+from edge.agent.mqtt.arrivals import Arrivals
+from edge.agent.mqtt.message import MqttMessage
+from edge.agent.mqtt.platform_subscriptions import PlatformSubscriptions
+from edge.agent.mqtt.store import MqttStore, Taken
+from edge.client.client import Client
+from edge.client.errors import StoreFull
+from edge.client.message import IncomingMessage
+from mqtt.packets import Publish, Pubrec, Suback, Subscribe, Subscription
+from tests.unit.edge.agent.agent_harness import Clock
+from tests.unit.edge.agent.mqtt.mqtt_harness import broker, complete
+from tests.unit.edge.agent.mqtt.test_mqtt_exact import outbox
+
+
+def incoming(number: int, qos: int = 1) -> IncomingMessage:
+    return IncomingMessage(Publish("t", b"%d" % number, qos, packet_id=number), lambda _: None)
+
+
+def test_arrivals_are_bounded_while_the_standin_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrivals_module, "WAITING_MAX", 20)
+    monkeypatch.setattr(arrivals_module, "AT_ONCE", 5)
+    monkeypatch.setattr(arrivals_module, "AGAIN_S", 0.01)
+
+    async def run() -> None:
+        async with broker(tmp_path) as agent, outbox(tmp_path) as (client, store):
+
+            def full(store: MqttStore, message: MqttMessage) -> Taken:
+                raise StoreFull("a subscriber's queue is full")
+
+            there = Arrivals("platform", client, store, agent.changes, full, lambda _: None)
+            running = asyncio.create_task(there.run())
+
+            async def feed() -> None:
+                for number in range(1, 301):
+                    await there.arrived(incoming(number))
+
+            feeding = asyncio.create_task(feed())
+            await asyncio.wait([feeding], timeout=5.0)
+            (count,) = await client.on_store(lambda _: store._db.execute("SELECT count(*) FROM arrived").fetchone())
+            for task in (feeding, running):
+                task.cancel()
+            await asyncio.wait([feeding, running])
+            assert count <= 20 + 5
+
+    complete(run())
+
+
+def test_what_may_have_been_sent_keeps_its_packet_id(tmp_path: Path) -> None:
+    """The client has M1 (QoS 2, packet id P), its PUBREC is lost. M1 expires meanwhile: P must not be used again."""
+
+    async def run() -> None:
+        clock = Clock()
+        async with broker(tmp_path, clock=clock) as agent:
+            one, other = await agent.client("one"), await agent.client("other")
+            await one.subscribe("local/#", qos=2)
+            other.publish("local/a", b"1", 2, properties={"message_expiry_interval": 10})
+            await other.next(Pubrec)
+            first = await one.next(Publish)
+            assert (first.qos, first.payload) == (2, b"1")
+            one.lose()
+            await agent.changes.make(lambda store: None)
+            clock.now_s += 60
+            await agent.changes.make(MqttStore.expire)
+            held = await agent.changes.make(
+                lambda store: store._db.execute("SELECT packet_id FROM delivery").fetchall()
+            )
+            assert held == [(first.packet_id,)], "the exchange is forgotten here, and not at the client"
+
+    complete(run())
+
+
+def test_a_shared_filter_of_an_old_client(tmp_path: Path) -> None:
+    """3.1.1: the agent would subscribe to it on the platform, with No Local: a protocol error, at each connection."""
+
+    async def run() -> None:
+        async with broker(tmp_path) as agent:
+            old = await agent.client("old", version=4)
+            old.send(Subscribe(99, [Subscription("$share/g/t", 1)]))
+            answer = await old.next(Suback)
+            filters = await agent.changes.make(lambda store: store.sessions.filters())
+            assert min(answer.reason_codes) >= 0x80 or not any(one.startswith("$share/") for one in filters)
+
+    complete(run())
+
+
+def test_subscriptions_on_the_platform_over_http(tmp_path: Path) -> None:
+    """`platform_subscriptions` with an https connect point: NotSupported ends the task, and so the agent."""
+
+    async def run() -> None:
+        async with broker(tmp_path) as agent:
+            one = await agent.client("one")
+            await one.subscribe("news", qos=1)
+            async with Client(client_id="van-7", connect_points=["http://127.0.0.1:1"], store=tmp_path / "o") as client:
+                part = PlatformSubscriptions(client, agent.changes, asyncio.Event(), prefix="", echoes=False)
+                running = asyncio.create_task(part.run())
+                done, _ = await asyncio.wait([running], timeout=2)
+                problem = running.exception() if done else None
+                running.cancel()
+                assert problem is None
+
+    complete(run())
