@@ -19,6 +19,10 @@ class TopicReplaced(WaystationError):
     """The checkpoint's offsets belong to another topic of this name: the topic was deleted and recreated."""
 
 
+class DamagedCheckpoint(WaystationError):
+    """A file of a checkpoint is not what Spark or this class has written: after a power failure it may be empty."""
+
+
 class Checkpoint:
     """The checkpoint of `stream`, whose tables are under the directory or URI `tables`; `table` is that of
     :meth:`pipelines.streams.StreamId.checkpoint`."""
@@ -41,12 +45,19 @@ class Checkpoint:
 
     def reached(self, batch_id: int) -> Offsets:
         """How far a batch reads its topics; Spark stores that before the batch starts. Empty for other sources."""
-        _, _, *sources = self._read(f"offsets/{batch_id}").splitlines()
-        return {topic: of for source in sources for topic, of in offsets(source).items()}
+        name = f"offsets/{batch_id}"
+        try:
+            _, _, *sources = self._read(name).splitlines()
+            return {topic: of for source in sources for topic, of in offsets(source).items()}
+        except ValueError as error:
+            raise self._damaged(name) from error
 
     def belongs_to(self, topic: ReadTopic) -> None:
         """Record that the offsets are those of `topic`. Raises TopicReplaced if they belong to another topic."""
-        known = {} if self.is_new else json.loads(self._read(TOPICS, "{}"))
+        try:
+            known = {} if self.is_new else json.loads(self._read(TOPICS, "{}"))
+        except ValueError as error:
+            raise self._damaged(TOPICS) from error
         if known.get(topic.name, topic.id) != topic.id:
             raise TopicReplaced(
                 f"topic {topic.name} was deleted and created again after query {self._stream.query} had read it, and "
@@ -73,6 +84,11 @@ class Checkpoint:
     @cached_property
     def _files(self) -> PyFileSystem:
         return PyFileSystem(DeltaStorageHandler(self._tables))
+
+    def _damaged(self, name: str) -> DamagedCheckpoint:
+        return DamagedCheckpoint(
+            f'{name} in {self.uri} is damaged: see "a checkpoint is lost" in docs/data-engineers.md'
+        )
 
     def _batches(self, log: str) -> list[int]:
         """The batches in one of Spark's logs."""

@@ -10,7 +10,7 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from pipelines.kafka import positions
 from pipelines.kafka.positions import EARLIEST, Lost, ReadTopic
 from pipelines.kafka.starting_offsets import PositionsUnknown, RecordsDeleted, resolve
-from pipelines.storage.checkpoints import Checkpoint, TopicReplaced
+from pipelines.storage.checkpoints import Checkpoint, DamagedCheckpoint, TopicReplaced
 from pipelines.storage.table_files import TableFiles
 from pipelines.streams import StreamId
 from schemas.tables import MESSAGES
@@ -99,3 +99,16 @@ def test_records_deleted_before_they_were_read_stop_a_query(tmp_path: Path) -> N
     written(of, "commits", 2)
     assert begun(tmp_path, None) == (EARLIEST, [])
     assert of.reached(2) == {"ws.ingress": {0: 9, 1: 60}}
+
+
+@pytest.mark.parametrize("content", ["", "v1"], ids=["empty", "cut off"])
+def test_a_damaged_file_is_named(tmp_path: Path, content: str) -> None:
+    """As a power failure leaves it: that is a failure of one query, which tries again."""
+    damaged = checkpoint(tmp_path)
+    written(damaged, "offsets", 3, content)
+    with pytest.raises(DamagedCheckpoint, match="offsets/3"):
+        damaged.reached(3)
+    written(damaged, "offsets", 0)
+    (Path(damaged.uri) / "topics.json").write_text(content)
+    with pytest.raises(DamagedCheckpoint, match=r"topics\.json"):
+        damaged.belongs_to(TOPIC)
