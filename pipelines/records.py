@@ -29,6 +29,8 @@ SKEW = f"INTERVAL {CLOCKS_APART_S} SECONDS"
 """How far brokers' clocks may differ. A message that claims to be younger than a record about it by more than that is
 refused: one such record would push a watermark past everything else."""
 KEPT_BYTES = 64 * 1024
+REASON_CHARS = 1_000
+"""A reason may quote a header, which may be as large as a record."""
 _CORRUPT = "_corrupt"
 
 
@@ -73,7 +75,7 @@ def judged(records: DataFrame, form: Format) -> DataFrame:
     kept = F.base64(F.substring(F.coalesce("value", F.lit(b"")), 1, KEPT_BYTES)).alias("record")
     # Built only once: building them takes thousands of round trips to the JVM.
     complaints = form.complaints(F.col("record"))
-    reason = F.coalesce(*(complaint.text() for complaint in complaints))
+    reason = F.substring(F.coalesce(*(complaint.text() for complaint in complaints)), 1, REASON_CHARS)
     appended_ms = F.unix_millis("timestamp").alias("appended_ms")
     what = F.struct("topic", "partition", "offset", reason.alias("reason"), kept, appended_ms)
     return _fenced(records, form).withColumn("quarantined", _fence(F.when(_is_bad(complaints), what)))

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from pipelines.ledger import history
 from pipelines.ledger.completion import progress_format
-from pipelines.records import judged, quarantine_records
+from pipelines.records import REASON_CHARS, judged, quarantine_records
 from pipelines.routing import routes
 from schemas.envelope import Headers
 from schemas.events import RecipientOutcome, encode
@@ -101,6 +101,15 @@ def test_what_cannot_be_parsed_is_quarantined_with_its_reason(spark: SparkSessio
     assert base64.b64decode(events[at]["record"]) == b"[]"
     assert (events[at]["topic"], events[at]["partition"]) == ("progress", 0)
     assert {row.key for row in found} == {topic.encode() for topic in FORMATS}
+
+
+def test_a_reason_is_short_whatever_it_quotes(spark: SparkSession) -> None:
+    """A header may be as large as a record: with all of it the report would fit on no topic."""
+    rows = [raw("ingress", b"", headers=replaced(headers(), id=b"9" * 200_000))]
+    records = kafka_rows(spark, rows).coalesce(1).localCheckpoint()
+    [row] = quarantine_records(judged(records, history.message_format())).collect()
+    assert len(json.loads(row.value)["reason"]) <= REASON_CHARS
+    assert len(row.value) < 10_000
 
 
 def test_bad_records_stand_beside_good_ones(spark: SparkSession, tmp_path: Path) -> None:
