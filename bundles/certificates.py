@@ -21,7 +21,7 @@ from urllib.parse import quote, unquote
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
@@ -36,6 +36,7 @@ BACKDATED_S: Final = 300
 """A new certificate is valid from a little earlier, for devices whose clocks are behind."""
 _URN: Final = "urn:waystation:"
 _SEALING_KEY_BYTES: Final = 32
+_TRIAL_KEY: Final = X25519PrivateKey.generate()
 _EXTENSION: Final = x509.ObjectIdentifier("2.25.37762308287319576556580354465989848949")
 """Of a UUID (ITU-T X.667), which needs no registration. Value: a byte with a bit for each role, and the sealing key."""
 
@@ -185,6 +186,17 @@ def _usage(**wanted: bool) -> x509.KeyUsage:
     return x509.KeyUsage(**{name: wanted.get(name, False) for name in names})
 
 
+def sealing_key_of(raw: bytes) -> X25519PublicKey:
+    """The key to which bundles are sealed. Raises CertificateError for what is no X25519 key, or one of low order:
+    sealing to it fails (RFC 7748, 6.1)."""
+    try:
+        key = X25519PublicKey.from_public_bytes(raw)
+        _TRIAL_KEY.exchange(key)
+    except ValueError as error:
+        raise CertificateError(f"the sealing key is not a usable X25519 key of {_SEALING_KEY_BYTES} bytes") from error
+    return key
+
+
 def _read(certificate: x509.Certificate) -> Certificate:
     key = certificate.public_key()
     if not isinstance(key, Ed25519PublicKey):
@@ -201,7 +213,7 @@ def _read(certificate: x509.Certificate) -> Certificate:
         unquote(uris[0][len(_URN) :], errors="strict"),
         frozenset(role for role in Role if value[0] >> role & 1),
         key,
-        X25519PublicKey.from_public_bytes(value[1:]),
+        sealing_key_of(value[1:]),
         int(certificate.not_valid_before_utc.timestamp()),
         int(certificate.not_valid_after_utc.timestamp()),
         certificate.public_bytes(Encoding.DER),

@@ -6,10 +6,9 @@ revocation at the earliest: otherwise it would be revoked for its first minutes.
 """
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 
 from bundles import certificate_request, enrolment_token
-from bundles.certificates import BACKDATED_S, GRACE_S, LIFETIME_S, Authority, Certificate, issue
+from bundles.certificates import BACKDATED_S, GRACE_S, LIFETIME_S, Authority, Certificate, issue, sealing_key_of
 from bundles.errors import CertificateError, IssueRefused
 from bundles.receipt import Role
 from bundles.revocations import Revocations
@@ -65,10 +64,7 @@ class Issuer:
         revocations: Revocations,
         now_s: float,
     ) -> Certificate:
-        try:
-            sealing = X25519PublicKey.from_public_bytes(sealing_key)
-        except ValueError as error:
-            raise CertificateError("the sealing key is not an X25519 key of 32 bytes") from error
+        sealing = sealing_key_of(sealing_key)
         from_s = revocations.before_s.get(name, 0)
         if from_s > now_s + BACKDATED_S:
             raise IssueRefused(f"{name} is revoked until a time that this gateway's clock has not reached yet")

@@ -162,3 +162,11 @@ def test_a_list_that_no_contact_could_carry_is_not_made(monkeypatch: pytest.Monk
     monkeypatch.setattr(revocation_format, "ENCODED_BYTES_MAX", 100)
     with pytest.raises(FormatError, match="larger"):
         revocation_format.sign(1, 0, {"a name": 1, "another": 2}, authority_key())
+
+
+@pytest.mark.parametrize("raw", [bytes(32), b"\x01" + bytes(31), bytes(31)], ids=["zero", "one", "short"])
+def test_a_key_to_which_nothing_can_be_sealed_is_refused(raw: bytes) -> None:
+    """RFC 7748, 6.1: a point of low order would end each agent that writes to its owner."""
+    request = certificate_request.make(key("c"))
+    with pytest.raises(CertificateError, match="sealing key"):
+        ISSUER.renew(certificate("c").der, request, raw, NONE, NOW_S + 1)
