@@ -49,6 +49,7 @@ from schemas.settings import GatewaySettings
 _OPENAPI = "/openapi.json"
 _CONNECT = "/v1/connect"
 _MESSAGE_PRESENCE = "/v1/message-presence/{id:(?s:.*)}"
+_FOREIGN = ("cross-site", "same-site")
 _LINGER_S = 1.0
 _MEMBERS_FIELDS = 8
 """How many header fields a gateway may add to those of a client."""
@@ -341,7 +342,9 @@ class HttpServer:
     def _cross_origin(self, request: web.BaseRequest) -> dict[str, str]:
         """CORS headers that let the calling page read the answer. Raises Problem 403 if its origin is not allowed."""
         origin = request.headers.get("Origin")
-        if origin is None:
+        if origin is None:  # an image or a link of another page names none
+            if request.path.startswith("/v1/") and request.headers.get("Sec-Fetch-Site") in _FOREIGN:
+                raise Problem(403, "origin_not_allowed", "pages of other origins may not ask for this")
             return {}
         if origin not in self._settings.origins:
             raise Problem(403, "origin_not_allowed", "this origin is not allowed; see gateway.http.origins")

@@ -136,3 +136,20 @@ def test_sessions_are_limited_over_http(tmp_path: Path) -> None:
         assert {answer.status for answer in answers[2:]} == {429}
 
     run(scenario())
+
+
+def test_a_foreign_page_does_not_take_over_a_stream(tmp_path: Path) -> None:
+    """An image of another page names no origin, but browsers say where it comes from."""
+
+    async def scenario() -> None:
+        harness = await HttpHarness(tmp_path).start()
+        async with harness.stream("?filter=a", **NAMED) as stream:
+            answer = await harness.request(
+                "GET", "/v1/stream?client=c&acknowledge=written&wait=0.1", headers={"Sec-Fetch-Site": "cross-site"}
+            )
+            assert answer.status == 403
+            await harness.post("a", b"1")
+            async with asyncio.timeout(3):
+                assert await stream.payloads(1) == ["1"]
+
+    run(scenario())
