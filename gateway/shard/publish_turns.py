@@ -2,22 +2,17 @@
 Pure."""
 
 from collections import deque
-from collections.abc import Callable
 
-Action = Callable[[], None]
-
-
-def _nothing() -> None:
-    pass
+from gateway.shard.promises import Action
 
 
 class Turn:
-    """The place of a message that waits. Only :class:`PublishTurns` assigns these."""
+    """The place of a message; it waits as long as it has no action. Only :class:`PublishTurns` assigns that."""
 
-    __slots__ = ("action", "is_due")
+    __slots__ = ("action",)
 
-    def __init__(self, action: Action = _nothing, *, is_due: bool = False) -> None:
-        self.action, self.is_due = action, is_due
+    def __init__(self, action: Action | None = None) -> None:
+        self.action = action
 
 
 class PublishTurns:
@@ -32,7 +27,7 @@ class PublishTurns:
 
     def follow(self, client: str, action: Action) -> None:
         """Runs `action` once all has gone that the client has published before; it waits for something."""
-        self._waiting[client].append(Turn(action, is_due=True))
+        self._waiting[client].append(Turn(action))
 
     def begin(self, client: str) -> Turn:
         """The client's next message waits for something else until `end`; what follows waits for it."""
@@ -40,11 +35,12 @@ class PublishTurns:
         self._waiting.setdefault(client, deque()).append(turn)
         return turn
 
-    def end(self, client: str, turn: Turn, action: Action = _nothing) -> None:
-        """The message goes, or nothing if it was refused; and what has waited behind it."""
-        turn.action, turn.is_due = action, True
+    def end(self, client: str, turn: Turn, action: Action) -> None:
+        """The message waits for nothing more: runs `action` in its turn, and then what has waited behind it."""
+        turn.action = action
         waiting = self._waiting[client]
-        while waiting and waiting[0].is_due:
-            waiting.popleft().action()
+        while waiting and (due := waiting[0].action) is not None:
+            waiting.popleft()
+            due()
         if not waiting and self._waiting.get(client) is waiting:  # it may have begun anew
             del self._waiting[client]

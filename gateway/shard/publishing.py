@@ -161,35 +161,34 @@ class Publisher:
 
     def _send(self, pending: _Pending, topic: str, payload: bytes, headers: Headers) -> None:
         """To `ingress`, and to `retained` if the publish waits for two."""
-        node, key = self._node, topic.encode()
+        turns, key = self._inbound.turns, topic.encode()
         self._pending.append(pending)
         self._inbound.begun(self._partition, pending.size)
         if not pending.retained_first:
-            stored, turns = partial(self._stored, pending), self._inbound.turns
             if turns.waits(self._client):
-                to_ingress = partial(node.bus.produce, node.topics.ingress, self._partition)
-                turns.follow(self._client, partial(to_ingress, key, payload, headers, stored))
+                turns.follow(self._client, partial(self._to_ingress, pending, key, payload, headers))
             else:
-                node.bus.produce(node.topics.ingress, self._partition, key, payload, headers, stored)
+                self._to_ingress(pending, key, payload, headers)
         if pending.stores > 1:
             self._retain(pending, key, payload, headers)
+
+    def _to_ingress(self, pending: _Pending, key: bytes, payload: bytes, headers: Headers) -> None:
+        stored = partial(self._stored, pending)
+        self._node.bus.produce(self._node.topics.ingress, self._partition, key, payload, headers, stored)
 
     def _retain(self, pending: _Pending, key: bytes, payload: bytes, headers: Headers) -> None:
         topics, bus, kept = self._node.topics, self._node.bus, self._node.retained
         turns, client = self._inbound.turns, self._client
         turn = turns.begin(client) if pending.retained_first else None
-        to_ingress = partial(bus.produce, topics.ingress, self._partition, key, payload, headers)
+        to_ingress = partial(self._to_ingress, pending, key, payload, headers)
 
         def retained(error: Any, record: Record) -> None:
             if error is None:
                 kept.stored(coming, record.offset())
             else:
                 kept.refused(coming)
-            if turn is not None and error is None:
-                turns.end(client, turn, partial(to_ingress, partial(self._stored, pending)))
-            elif turn is not None:
-                turns.end(client, turn)
-                self._stored(pending, error, record)
+            if turn is not None:
+                turns.end(client, turn, to_ingress if error is None else partial(self._stored, pending, error, record))
             if error is None:
                 kept.when_counts(record.offset(), partial(self._one_stored, pending, None))
             else:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from gateway.shard.publish_turns import PublishTurns, Turn
 from tests.unit.gateway.shard.clustered import Clustered
+from tests.unit.gateway.shard.home_client import Client
 from tests.unit.gateway.shard.home_harness import LEAD_S, turn
 from tests.unit.gateway.shard.virtual_time import run
 
@@ -21,7 +22,7 @@ def test_messages_go_in_their_order_each_once(steps: list[str], rng: object) -> 
         number, of = waiting.pop(at)
         if is_refused:
             refused.add(number)
-            turns.end("client", of)
+            turns.end("client", of, lambda: None)
         else:
             turns.end("client", of, lambda: gone.append(number))
 
@@ -60,16 +61,21 @@ def test_what_goes_may_be_answered_at_once() -> None:
     assert not turns.waits("client")
 
 
+async def begin(directory: Path) -> tuple[Clustered, Client, Client]:
+    """A sender, and a client whose subscription to `a` is in effect."""
+    harness = await Clustered(directory).start()
+    sender, client = await harness.client("sender"), await harness.client("client")
+    await client.subscribe("a")
+    await turn(LEAD_S + 5)
+    return harness, sender, client
+
+
 @pytest.mark.parametrize(("qos", "retain"), [(0, False), (1, False), (1, True), (2, False), (2, True)])
 def test_a_retained_message_at_qos_2_is_not_overtaken(tmp_path: Path, qos: int, retain: bool) -> None:
     """Its retained copy is stored first."""
 
     async def scenario() -> None:
-        harness = await Clustered(tmp_path).start()
-        sender = await harness.client("sender")
-        client = await harness.client("client")
-        await client.subscribe("a")
-        await turn(LEAD_S + 5)
+        _, sender, client = await begin(tmp_path)
         sender.publish("a", b"1", 2, retain=True)
         sender.publish("a", b"2", qos, retain=retain)
         await turn(5)
@@ -80,11 +86,7 @@ def test_a_retained_message_at_qos_2_is_not_overtaken(tmp_path: Path, qos: int, 
 
 def test_nor_by_what_its_client_publishes_on_the_next_connection(tmp_path: Path) -> None:
     async def scenario() -> None:
-        harness = await Clustered(tmp_path).start()
-        sender = await harness.client("sender")
-        client = await harness.client("client")
-        await client.subscribe("a")
-        await turn(LEAD_S + 5)
+        harness, sender, client = await begin(tmp_path)
         buses = [gateway.bus for gateway in harness.gateways]
         for bus in buses:
             bus.held_acks = {harness.topics.retained}
