@@ -34,7 +34,7 @@ from gateway.shard.share_ways import ShareWays
 from gateway.shard.shares import Shares
 from gateway.shard.spool import SpoolSize
 from gateway.shard.spool_files import OpenedFiles
-from gateway.shard.start_steps import Started, Steps, each_by_itself, together
+from gateway.shard.start_steps import Started, Steps, failures_of, together
 from mqtt.codes import ReasonCode
 from schemas.identity import shard_of
 from schemas.leases import Claimant
@@ -144,21 +144,23 @@ class Home:
             for number, home in homes.items():
                 if number not in started:
                     await self._give_back(home)
-        begun = {n: home for n, home in started.items() if self.shards.get(n) is home}
+        begun = self._still_here(started)
         try:
             positions = {at: offset for at, offset in start.items() if at[1] in begun}
             failed |= await self._begin(positions, *begun.values())
-            here = [n for n, home in begun.items() if self.shards.get(n) is home]
-            while over := [n for n in here if n in self.shards and (n in failed or begun[n].promises.is_lost)]:
+            while over := [n for n, home in self._still_here(begun).items() if n in failed or home.promises.is_lost]:
                 failed.setdefault(over[0], ShardLost(over[0]))
                 await self.abandon(over[0])
         except BaseException:
-            for number, home in begun.items():
-                if self.shards.get(number) is home:
-                    await self.abandon(number)
+            for number in self._still_here(begun):
+                await self.abandon(number)
             raise
         steps.lap("serve")
-        return Started([n for n, home in begun.items() if self.shards.get(n) is home], failed)
+        return Started(list(self._still_here(begun)), failed)
+
+    def _still_here(self, homes: Mapping[int, ShardHome]) -> dict[int, ShardHome]:
+        """Those that nobody has abandoned since."""
+        return {number: home for number, home in homes.items() if self.shards.get(number) is home}
 
     async def _give_back(self, home: ShardHome) -> None:
         """What a home that does not begin has taken."""
@@ -177,12 +179,11 @@ class Home:
         for home in homes:
             home.begin()
             home.feeds.begin()
-        finished = each_by_itself({home.number: home.relinquish_finished() for home in homes})
-        _, ended = await together(self._node.bus.assign(start), finished)
-        failed = {number: error for number, error in ended.items() if error is not None}
+        finished = failures_of({home.number: home.relinquish_finished() for home in homes})
+        failed: dict[int, GatewayError] = (await together(self._node.bus.assign(start), finished))[1]
         if self.moved_clients is not None:
             going_on = {home.number: self.moved_clients.go_on(home) for home in homes if home.number not in failed}
-            failed |= {number: error for number, error in (await each_by_itself(going_on)).items() if error is not None}
+            failed |= await failures_of(going_on)
         self._node.ready.flush()
         return failed
 

@@ -52,3 +52,8 @@ async def each_by_itself(work: Mapping[int, Coroutine[Any, Any, T]]) -> dict[int
             raise one
         results[number] = one
     return results
+
+
+async def failures_of(work: Mapping[int, Coroutine[Any, Any, None]]) -> dict[int, GatewayError]:
+    """Does the work of all shards at the same time; why it failed, for those of which it did."""
+    return {number: error for number, error in (await each_by_itself(work)).items() if error is not None}
