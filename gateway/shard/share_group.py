@@ -106,7 +106,7 @@ class ShareGroup(Session):
         self.had: dict[Place, tuple[Incarnation, int]] = {}
         self._most_assigned = most_assigned
         self._record_bytes = 0
-        self._away = 0
+        self._in_hand = 0
 
     @property
     def persistent(self) -> bool:
@@ -146,10 +146,10 @@ class ShareGroup(Session):
         return bool(self.ready) and (not self.queue or self.has_room_for(self.queue[0]))
 
     def has_room_for(self, delivery: Delivery) -> bool:
-        """Whether its members together may have one more. What those have that are away waits for them alone."""
+        """Whether its connected members together may have one more. The record names all that members have at QoS 2."""
         if delivery.qos == 2 and self._record_bytes >= RECORD_BYTES:
             return False
-        return len(self.assigned) - self._away < self._most_assigned
+        return self._in_hand < self._most_assigned
 
     def begin_again(self, since: int, born_us: int | None) -> None:
         """It has members again; `born_us`: it is an earlier group than it was taken for."""
@@ -171,12 +171,14 @@ class ShareGroup(Session):
 
     def reach(self, member: Member, capacity: int | None) -> None:
         """A member takes as many assignments at a time, or is away (None)."""
-        self._away += member.outstanding * ((capacity is None) - (member.capacity is None))
+        if member.capacity is not None:
+            self._in_hand -= member.outstanding
         member.capacity = capacity
         if capacity is None:
             self.reachable.pop(member.client, None)
             self.ready.pop(member.client, None)
             return
+        self._in_hand += member.outstanding
         self.reachable[member.client] = member
         if member.has_capacity:
             self.ready.setdefault(member.client, member)
@@ -259,11 +261,11 @@ class ShareGroup(Session):
         if assigned.qos == 2:
             self._record_bytes += sign * assigned.record_bytes
         member = self.member(assigned.client, assigned.session)
-        if member is None or member.capacity is None:
-            self._away += sign
         if member is None:
             return
         member.outstanding += sign
+        if member.capacity is not None:
+            self._in_hand += sign
         if member.has_capacity:
             self.ready.setdefault(member.client, member)
 

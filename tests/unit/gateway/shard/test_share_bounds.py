@@ -12,6 +12,7 @@ from gateway.shard.share_group import GROUP_MARK
 from gateway.shard.spool import Spool
 from mqtt.codes import ReasonCode
 from schemas.session_log import GroupRecord, SessionKey, SettledRecord, encode
+from tests.unit.gateway.shard.home_client import Client
 from tests.unit.gateway.shard.home_harness import LEAD_S, PARTITIONS, HomeHarness, turn
 from tests.unit.gateway.shard.share_harness import NAME, group_of, spread, with_members
 from tests.unit.gateway.shard.virtual_time import run
@@ -268,6 +269,14 @@ def test_rows_are_loaded_around_what_a_member_has_in_hand(tmp_path: Path) -> Non
     run(scenario())
 
 
+FIVE = [b"0", b"1", b"2", b"3", b"4"]
+
+
+def publish_five(sender: Client) -> None:
+    for payload in FIVE:
+        sender.publish("a", payload, 1)
+
+
 def test_a_group_goes_on_behind_a_page_of_expired_messages(tmp_path: Path) -> None:
     async def scenario() -> None:
         harness = await HomeHarness(tmp_path).start()
@@ -275,8 +284,7 @@ def test_a_group_goes_on_behind_a_page_of_expired_messages(tmp_path: Path) -> No
         member.lose()
         for _ in range(600):
             sender.publish("a", b"old", 1, properties={"message_expiry_interval": 63})
-        for number in range(5):
-            sender.publish("a", b"%d" % number, 1)
+        publish_five(sender)
         while group_of(harness).backlog < 605:
             await turn(1)
         ingress = [harness.broker.partitions[harness.topics.ingress, p] for p in range(PARTITIONS)]
@@ -285,7 +293,7 @@ def test_a_group_goes_on_behind_a_page_of_expired_messages(tmp_path: Path) -> No
             await turn(0.01)
         await member.connect()
         await turn(5)
-        assert member.payloads == [b"0", b"1", b"2", b"3", b"4"]
+        assert member.payloads == FIVE
 
     run(scenario())
 
@@ -318,12 +326,11 @@ def test_a_group_that_begins_again_gets_what_is_published_from_then_on(tmp_path:
         await second.subscribe(NAME)
         assert group_of(harness) is group
         second.lose()
-        for number in range(5):
-            sender.publish("a", b"%d" % number, 1)
+        publish_five(sender)
         await turn(60)
         await second.connect()
         await turn(60)
-        assert second.payloads == [b"0", b"1", b"2", b"3", b"4"]
+        assert second.payloads == FIVE
 
     run(scenario())
 
@@ -359,6 +366,6 @@ def test_what_offline_members_have_in_hand_does_not_stop_the_others(tmp_path: Pa
         away.answer_all()
         await turn(1)
         assert b"last" in (*here.payloads, *away.payloads)
-        assert group_of(harness)._away == 0
+        assert group_of(harness)._in_hand == 0
 
     run(scenario())
