@@ -6,6 +6,7 @@ from typing import Final
 from mqtt.packets import Connect, Properties
 
 RECEIVE_MAXIMUM_DEFAULT: Final = 65_535  # if CONNECT or CONNACK has none (3.1.2.11.3, 3.2.2.3.3)
+EXPIRY_MAX_S: Final = 4_294_967_295  # the longest Message Expiry Interval (3.3.2.3.3)
 
 
 @dataclass(frozen=True, slots=True)

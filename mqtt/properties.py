@@ -216,7 +216,6 @@ _FORWARDED: Final[tuple[str, ...]] = (
     "correlation_data",
     "user_property",
 )
-_FORWARDED_NAMES: Final = frozenset(_FORWARDED)
 
 
 def forwarded_section(properties: Properties | None, place: int) -> bytes:
@@ -226,11 +225,11 @@ def forwarded_section(properties: Properties | None, place: int) -> bytes:
 
 
 def check_forwarded(section: bytes) -> None:
-    """Whether recipients may get this section as it is. Raises RemoteProtocolError if it is none of
-    :func:`forwarded_section`."""
+    """Raises RemoteProtocolError unless the section is one of :func:`forwarded_section`, which recipients get as it
+    is."""
     reader = Reader(section, 0, len(section))
     found = decode_properties(reader, PacketType.PUBLISH)
     if reader.pos < reader.end:
         raise malformed("bytes follow the properties")
-    if found is not None and not found.keys() <= _FORWARDED_NAMES:
-        raise malformed(f"not for recipients: {', '.join(found.keys() - _FORWARDED_NAMES)}")
+    if others := [name for name in found or () if name not in _FORWARDED]:
+        raise malformed(f"not for recipients: {', '.join(others)}")

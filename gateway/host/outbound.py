@@ -1,17 +1,14 @@
 """Encodes a delivery as PUBLISH for one client: with its own properties and topic aliases (MQTT 5.0, 3.3.2.3)."""
 
 from collections.abc import Callable
-from typing import Final
 
 from gateway.shard.messages import Delivery, Message
 from mqtt.aliases import OutboundAliases
 from mqtt.codes import VERSION_5, PacketType
 from mqtt.encode import encode_publish
+from mqtt.limits import EXPIRY_MAX_S
 from mqtt.properties import NO_PROPERTIES, encode_properties, encode_subscription_identifiers
 from mqtt.wire import write_varint
-
-LONGEST_S: Final = 0xFFFF_FFFF
-"""The longest Message Expiry Interval (3.3.2.3.3)."""
 
 
 class PublishEncoder:
@@ -60,7 +57,7 @@ class PublishEncoder:
         """The message's property section plus the properties of this delivery."""
         own = b""
         if message.expires is not None:
-            left_s = min(LONGEST_S, max(0, int(message.expires / 1000 - self._clock())))  # a clock may be behind
+            left_s = min(EXPIRY_MAX_S, max(0, int(message.expires / 1000 - self._clock())))  # a clock may be behind
             own = _body(encode_properties({"message_expiry_interval": left_s}, PacketType.PUBLISH))
         if delivery.subscription_ids:
             if delivery.subscription_ids != self._identifiers:  # mostly the same as in the last delivery

@@ -9,11 +9,11 @@ from multidict import CIMultiDictProxy
 from gateway.http.identity import one_header
 from gateway.http.problems import bad_request
 from gateway.http.target import Query, decode_percent
+from mqtt.limits import EXPIRY_MAX_S
 from mqtt.packets import Publish
 from mqtt.topics import is_topic_name
 
 PARAMETERS: Final = ("expiry", "qos", "response_topic", "retain")
-EXPIRY_MAX_S: Final = 4_294_967_295
 
 FORM: Final = "application/x-www-form-urlencoded"
 """curl's default for any body, so it counts as no content type."""

@@ -14,6 +14,8 @@ from gateway.shard.shard_home import Attached
 from mqtt.codes import ReasonCode
 
 _CHUNK_BYTES = 65_536
+_MESSAGE_BYTES = 512
+"""Of a waiting message, besides its payload, topic and properties."""
 
 
 class Out(Protocol):
@@ -183,4 +185,4 @@ async def _write(out: Out, data: bytes, pace: Pace) -> None:
 
 def _size(message: Message) -> int:
     """About as many bytes as a message takes while it waits."""
-    return len(message.payload) + len(message.topic) + len(message.properties) + 512
+    return len(message.payload) + len(message.topic) + len(message.properties) + _MESSAGE_BYTES

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Final, TypeVar
 
 import msgspec
@@ -262,15 +262,18 @@ class _Earlier:
 
     def __init__(self, session: Session) -> None:
         self._filters = [name for name in session.subscriptions if split_shared(name) is None]
-        self._trie: SubscriptionTrie[str] | None = None
 
     def match(self, topic: str) -> bool:
         """Whether one of them gets messages of the topic."""
-        if self._trie is None:  # mostly nothing is retained
-            self._trie = SubscriptionTrie()
-            for topic_filter in self._filters:
-                self._trie.add(topic_filter, "", topic_filter)
-        return bool(self._filters) and bool(self._trie.search(topic))
+        return bool(self._trie.search(topic))
+
+    @cached_property
+    def _trie(self) -> SubscriptionTrie[None]:
+        """Made when something retained is found, which is rare."""
+        trie: SubscriptionTrie[None] = SubscriptionTrie()
+        for topic_filter in self._filters:
+            trie.add(topic_filter, "", None)
+        return trie
 
 
 def _some(all_of_them: Sequence[T]) -> Iterable[Sequence[T]]:

@@ -22,12 +22,13 @@ from gateway.http.feeds_handler import EVENTS_PARAMETERS
 from gateway.http.identity import NAME_PATTERN
 from gateway.http.message_presence_handler import Claimed, OneEvent
 from gateway.http.openapi import openapi
-from gateway.http.posted_message import CONTENT_TYPE_PATTERN, EXPIRY_MAX_S, FORM, KEY_PATTERN
+from gateway.http.posted_message import CONTENT_TYPE_PATTERN, FORM, KEY_PATTERN
 from gateway.http.posted_message import PARAMETERS as PUBLISH_PARAMETERS
 from gateway.http.problems import STATUSES
 from gateway.http.stream_events import EVENT_ID_PATTERN
 from gateway.http.streams import PARAMETERS as STREAM_PARAMETERS
 from gateway.http.streams import WAIT_MAX_S
+from mqtt.limits import EXPIRY_MAX_S
 from schemas.enrolment import EnrolmentAnswer, EnrolmentRequest, RenewalRequest
 from schemas.feed_api import (
     SUBSCRIBER_PATTERN,
