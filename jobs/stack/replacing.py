@@ -86,11 +86,9 @@ class Replacing:
         new = part.make(request, generation)
         try:
             replacement = supervisor.replace(new, ALONGSIDE, is_caught_up, request.timeout_s)
-        except OSError as error:
-            self._over(f"{part.name} was not replaced: cannot run {new.argv[0]}: {error.strerror}")
-            return
-        except StackError as error:  # another part is being replaced
-            self._over(f"{part.name} was not replaced: {error}")
+        except (OSError, StackError) as error:
+            why = f"cannot run {new.argv[0]}: {error.strerror}" if isinstance(error, OSError) else str(error)
+            self._over(f"{part.name} was not replaced: {why}")
             return
         self._now = (part, generation, replacement)
         self._say(f"{part.name}: a new process is running alongside the old one")

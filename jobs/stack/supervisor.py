@@ -229,8 +229,7 @@ class Supervisor:
             yield self._running[going.part.name], other, going.stage, going.other_started_at
 
     def stop(self) -> None:
-        """Stop all parts, in reverse order of starting, and remove the record of the stack, whoever still reads what is
-        reported."""
+        """Stop all parts, in reverse order of starting, and remove the record of the stack; also if a report fails."""
         for level in sorted({running.level for running in self._running.values()}, reverse=True):
             group = [(n, r.process) for n, r in self._running.items() if r.level == level and r.process]
             group += [(r.part.name, other) for r, other, _, _ in self._others() if r.level == level]

@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,8 +10,18 @@ from mqtt.codes import ReasonCode
 from schemas.identity import shard_of
 from schemas.session_log import WillRecord
 from tests.unit.gateway.shard.clustered import Clustered
+from tests.unit.gateway.shard.home_client import Client
 from tests.unit.gateway.shard.home_harness import LEAD_S, SHARDS, HomeHarness, turn
 from tests.unit.gateway.shard.virtual_time import run
+
+
+async def begin(directory: Path, **options: Any) -> tuple[HomeHarness, Client, Client]:
+    """A sender, and a client that answers nothing, whose subscription to `a` is in effect."""
+    harness = await HomeHarness(directory).start()
+    sender, client = await harness.client("sender"), await harness.client("client", mute=True, **options)
+    await client.subscribe("a")
+    await turn(LEAD_S + 5)
+    return harness, sender, client
 
 
 def hold_what_comes_next(harness: HomeHarness, *topics: str) -> None:
@@ -57,11 +68,7 @@ def test_pubrel_is_sent_on_the_next_connection_once_pubrec_is_durable(tmp_path: 
     """4.3.3: the client would forget the exchange, and take the message again after a crash."""
 
     async def scenario() -> None:
-        harness = await HomeHarness(tmp_path).start()
-        sender = await harness.client("sender")
-        client = await harness.client("client", mute=True)
-        await client.subscribe("a")
-        await turn(LEAD_S + 5)
+        harness, sender, client = await begin(tmp_path)
         sender.publish("a", b"0", 2)
         sender.publish("a", b"1", 2)
         await turn(1)
@@ -89,11 +96,7 @@ def test_pubrel_follows_a_repeated_pubrec_once_that_is_durable(tmp_path: Path) -
     """G8, on one connection."""
 
     async def scenario() -> None:
-        harness = await HomeHarness(tmp_path).start()
-        sender = await harness.client("sender")
-        client = await harness.client("client", mute=True)
-        await client.subscribe("a")
-        await turn(LEAD_S + 5)
+        harness, sender, client = await begin(tmp_path)
         sender.publish("a", b"0", 2)
         await turn(1)
         harness.bus.held_stores = {harness.topics.sessions}
@@ -117,11 +120,7 @@ def test_a_smaller_window_holds_for_what_waited_for_the_session_log(tmp_path: Pa
     """3.3.4: ten messages were about to be sent when the connection was lost."""
 
     async def scenario() -> None:
-        harness = await HomeHarness(tmp_path).start()
-        sender = await harness.client("sender")
-        client = await harness.client("client", mute=True, receive_maximum=20)
-        await client.subscribe("a")
-        await turn(LEAD_S + 5)
+        harness, sender, client = await begin(tmp_path, receive_maximum=20)
         sender.publish("a", b"0", 2)
         await turn(1)
         harness.bus.held_acks = {harness.topics.sessions}

@@ -7,6 +7,7 @@ import pytest
 
 from mqtt.codes import ReasonCode
 from mqtt.packets import Subscription
+from tests.unit.gateway.shard.home_client import Client
 from tests.unit.gateway.shard.home_harness import LEAD_S, HomeHarness, turn
 from tests.unit.gateway.shard.virtual_time import run
 
@@ -204,16 +205,21 @@ def test_each_sending_of_a_retained_message_is_told_apart(tmp_path: Path) -> Non
     run(scenario())
 
 
+async def with_routers_that_lag(directory: Path) -> tuple[Client, Client]:
+    """A sender, and a client whose subscription to `r/#` is in effect."""
+    harness = await HomeHarness(directory).start()
+    sender, client = await harness.client("sender"), await harness.client("client")
+    await client.subscribe("r/#")
+    await turn(LEAD_S + 5)
+    harness.active.delay_s = harness.backup.delay_s = 3.0
+    return sender, client
+
+
 def test_who_subscribes_again_ends_with_the_newest_value(tmp_path: Path) -> None:
     """3.8.4: the routers lag, so the older value comes behind the retained one; the newer one must follow it."""
 
     async def scenario() -> None:
-        harness = await HomeHarness(tmp_path).start()
-        sender = await harness.client("sender")
-        client = await harness.client("client")
-        await client.subscribe("r/#")
-        await turn(LEAD_S + 5)
-        harness.active.delay_s = harness.backup.delay_s = 3.0
+        sender, client = await with_routers_that_lag(tmp_path)
         sender.publish("r/1", b"old", 1, retain=True)
         sender.publish("r/1", b"new", 1, retain=True)
         await turn(0.5)
@@ -231,12 +237,7 @@ def test_a_retained_copy_at_qos_0_does_not_replace_the_live_one_at_qos_1(tmp_pat
     """R4: an earlier subscription gets it; the connection is lost before either comes."""
 
     async def scenario() -> None:
-        harness = await HomeHarness(tmp_path).start()
-        sender = await harness.client("sender")
-        client = await harness.client("client")
-        await client.subscribe("r/#")
-        await turn(LEAD_S + 5)
-        harness.active.delay_s = harness.backup.delay_s = 3.0
+        sender, client = await with_routers_that_lag(tmp_path)
         sender.publish("r/1", b"new", 1, retain=True)
         await turn(0.5)
         await client.subscribe(Subscription("r/1", 0))
