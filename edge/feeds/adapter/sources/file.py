@@ -1,8 +1,9 @@
 """A file as a source: read to its end, or followed as it grows and is rotated (S2).
 
 A file is known by device and inode, so after a restart it is found under another name beside its old one. Files that
-are newer than it follow, by their time of change, and the one with the source's own name is the last. A file that
-became shorter than what was read of it is read from its beginning.
+are newer than it follow, by their time of change, and the one with the source's own name is the last. A rotated file is
+read on until the one with the source's name has something in it, because its writer goes on in it until it opens the
+new one. A file that became shorter than what was read of it is read from its beginning.
 """
 
 import asyncio
@@ -48,16 +49,17 @@ class FileSource:
 
     async def run(self) -> None:
         """Returns at the end, unless it follows. Raises SourceUnusable."""
-        for path, offset in self._older():
+        older = list(self._older())
+        for path, offset in older:
             with self._open(path) as file:
-                await self._read(file, offset, is_last=False)
+                await self._read(file, offset, is_newest=path == older[-1][0])
         is_first = True
         while True:
             offset = self._place.offset if is_first and self._place is not None and self._is_place(self._path) else 0
             is_first = False
             file = await self._wait_for()
             with file:
-                await self._read(file, offset, is_last=True)
+                await self._read(file, offset, is_newest=True)
             if not self._follows:
                 return
 
@@ -105,8 +107,8 @@ class FileSource:
         except OSError as error:
             raise SourceUnusable(f"{path} cannot be read: {error.strerror}") from error
 
-    async def _read(self, file: FileIO, offset: int, *, is_last: bool) -> None:
-        """Reads a file from `offset` to its end; if it is followed, until another one has its name."""
+    async def _read(self, file: FileIO, offset: int, *, is_newest: bool) -> None:
+        """Reads a file from `offset` to its end; the newest one, if it is followed, until its writer has left it."""
         found = os.fstat(file.fileno())
         if offset > found.st_size:
             _log.warning("%s is shorter than what was read of it: it is read from its beginning", self._path)
@@ -122,26 +124,28 @@ class FileSource:
             if data:
                 await self._hand_over(reading.feed(data))
                 continue
-            if not (is_last and self._follows):
+            if not (is_newest and self._follows):
                 break
+            has_successor = self._has_successor(found)  # before the size: what was written before it is in the file
             size = os.fstat(file.fileno()).st_size
             if size < file.tell():
                 _log.warning("%s became shorter: it is read from its beginning", self._path)
                 await self._hand_over(reading.end())
                 reading = _Reading(self._make(self._intake.highest()), found.st_dev, found.st_ino)
                 file.seek(0)
-            elif self._was_rotated(found) and size == file.tell():
+            elif has_successor and size == file.tell():
                 break
             else:
                 await asyncio.sleep(LOOK_S)
         await self._hand_over(reading.end())
 
-    def _was_rotated(self, found: os.stat_result) -> bool:
+    def _has_successor(self, found: os.stat_result) -> bool:
+        """Whether a writer has begun another file of the source's name."""
         try:
             present = self._path.stat()
         except OSError:
             return False  # perhaps the new one is about to be made
-        return (present.st_dev, present.st_ino) != (found.st_dev, found.st_ino)
+        return (present.st_dev, present.st_ino) != (found.st_dev, found.st_ino) and present.st_size > 0
 
     async def _hand_over(self, piece: Piece) -> None:
         if self._pace is None:

@@ -106,6 +106,33 @@ def test_a_growing_and_rotated_file(tmp_path: Path) -> None:
     assert followed(path, None, steps).payloads == [b"1", b"22", b"3", b"4", b"5", b"6"]
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_writer_that_goes_on_in_the_rotated_file(tmp_path: Path, restarts: bool) -> None:
+    """S2: logrotate makes the new file before the writer opens it, also while the adapter is down."""
+    path, rotated = tmp_path / "log", tmp_path / "log.1"
+    path.write_bytes(b"1\n")
+    intake = KeptIntake()
+
+    async def scenario() -> None:
+        running = asyncio.create_task(lines_of(path, intake, follows=True).run())
+        await until(lambda: intake.payloads == [b"1"])
+        path.rename(rotated)
+        path.touch()
+        if restarts:
+            running.cancel()
+            await asyncio.wait([running])
+            running = asyncio.create_task(lines_of(path, intake, intake.pieces[-1].place, follows=True).run())
+        await asyncio.sleep(PATIENCE_S)  # of virtual time: it has seen the new file
+        with rotated.open("ab") as file:
+            file.write(b"2\n")
+        path.write_bytes(b"3\n")
+        await until(lambda: intake.payloads[-1] == b"3")
+        running.cancel()
+
+    run(scenario())
+    assert intake.payloads == [b"1", b"2", b"3"]
+
+
 def test_a_file_that_was_rotated_while_the_adapter_was_down(tmp_path: Path) -> None:
     """S2: it is found by its inode, and what is newer follows."""
     import os
