@@ -7,7 +7,6 @@ A source that can wait does so while the buffer is full; of one that cannot, wha
 """
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from threading import Event
@@ -17,6 +16,7 @@ import msgspec
 from kafka.errors import KafkaError
 
 from edge.client.kafka_producer import describe
+from edge.completion import completed
 from edge.feeds.adapter.administration import Administration
 from edge.feeds.adapter.buffer import Batch, Buffer
 from edge.feeds.adapter.checkpoint_file import CheckpointFile
@@ -62,7 +62,8 @@ class Following:
         self._composer: Composer | None = None
         self._stopping = Event()
         self._checkpoint: Checkpoint | None = None
-        self._is_stored = True  # the checkpoint is on disk
+        self._is_stored = True  # the checkpoint is on disk, or about to be
+        self._writing = asyncio.Lock()
         self._highest: dict[str, int] = {}  # of each source stream, stored
         self._written = 0  # the last message sequence number, stored
         self._reading: asyncio.Task[None] | None = None
@@ -238,12 +239,13 @@ class Following:
             await self._write_checkpoint()
 
     async def _write_checkpoint(self) -> None:
-        if self._is_stored or self._checkpoint is None or self._composer is None:
-            return
-        self._is_stored = True
-        checkpoint = msgspec.structs.replace(self._checkpoint, highest=dict(self._highest))
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.shield(asyncio.to_thread(self._checkpoints.write, checkpoint))
+        """One after the other, also if it is cancelled: the next one writes the same file."""
+        async with self._writing:
+            if self._is_stored or self._checkpoint is None or self._composer is None:
+                return
+            self._is_stored = True
+            checkpoint = msgspec.structs.replace(self._checkpoint, highest=dict(self._highest))
+            await completed(asyncio.to_thread(self._checkpoints.write, checkpoint))
 
 
 def checkpoint_key(settings: AdapterSettings) -> str:
