@@ -1,12 +1,14 @@
 """Writes what is to be stored, off the event loop: in the background, or when somebody waits for it (S3).
 
-Several who wait share a write: one that begins after they have asked has their changes.
+Several who wait share a write: one that begins after they have asked has their changes. A write that has begun ends,
+also if whoever waits for it is cancelled, because its changes are given only once.
 """
 
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+from edge.completion import completed
 from edge.feed_subscriber.state import StateChange, StateStore
 
 
@@ -52,8 +54,10 @@ class Committer:
             await self._write_locked()
 
     async def _write_locked(self) -> None:
-        if self._error is not None:
-            return
+        if self._error is None:
+            await completed(self._write_changes())
+
+    async def _write_changes(self) -> None:
         change = self._changes()
         try:
             if change is not None:
