@@ -85,6 +85,7 @@ class InboxFolder:
             output.write(file.content)
             output.flush()
             os.fsync(output.fileno())
+        sync_directory(self._folder)  # its name, too: if it is missing the file counts as renamed
 
     def _finish(self, identifier: str) -> None:
         """Renames the file, unless that has been done."""

@@ -77,6 +77,34 @@ def test_killed_at_every_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, s
     assert seen == [FILE.content]
 
 
+def test_a_power_cut_before_the_rename(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """M2: of the names in the folder those survive that were there when it was synced last."""
+    inbox, folder = opened(tmp_path), tmp_path / "in"
+    survivors: set[Path] = set()
+
+    def sync(path: Path) -> None:
+        assert path == folder
+        survivors.clear()
+        survivors.update(path.iterdir())
+
+    def kill(*_: Any) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(inbox_folder, "sync_directory", sync)
+        patched.setattr(inbox, "_finish", kill)
+        with pytest.raises(Killed):
+            inbox.take(FILE)
+    inbox.close()
+    for path in folder.iterdir():
+        if path not in survivors:
+            path.unlink()
+    inbox = opened(tmp_path)
+    inbox.take(FILE)
+    inbox.close()
+    assert (folder / FILE.id).read_bytes() == FILE.content
+
+
 def _second_time(call: Any, kill: Any) -> Any:
     calls = []
 
