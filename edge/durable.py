@@ -16,11 +16,13 @@ def sync_directory(folder: Path) -> None:
         os.close(descriptor)
 
 
-def replace_file(path: Path, content: bytes) -> None:
-    """Writes a file whole or not at all, and durably. Raises OSError."""
+def replace_file(path: Path, content: bytes, mode: int = FILE_MODE) -> None:
+    """Writes a file whole or not at all, and durably. `mode`: its permissions, which the umask may restrict. Raises
+    OSError."""
     beside = path.with_name(f".{path.name}.new")
-    descriptor = os.open(beside, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW, FILE_MODE)
+    descriptor = os.open(beside, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW, mode)
     with open(descriptor, "wb") as output:
+        os.fchmod(descriptor, os.fstat(descriptor).st_mode & mode)  # one that a crash has left may allow more
         output.write(content)
         output.flush()
         os.fsync(descriptor)

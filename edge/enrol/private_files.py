@@ -1,8 +1,8 @@
 """Files that only their owner may read, written whole or not at all: a crash leaves the old content or the new."""
 
-import os
 from pathlib import Path
 
+from edge.durable import replace_file
 from edge.enrol.errors import IdentityFilesError
 
 FILE_MODE = 0o600
@@ -21,16 +21,8 @@ def make_directory(directory: Path) -> None:
 
 def write(path: Path, content: bytes) -> None:
     """Puts the content in place of the file's, on disk when this returns. Raises IdentityFilesError."""
-    beside = path.with_name(f".{path.name}.new")
     try:
-        descriptor = os.open(beside, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW, FILE_MODE)
-        with open(descriptor, "wb") as output:
-            os.fchmod(descriptor, FILE_MODE)
-            output.write(content)
-            output.flush()
-            os.fsync(descriptor)
-        beside.replace(path)
-        _sync(path.parent)
+        replace_file(path, content, FILE_MODE)
     except OSError as error:
         raise IdentityFilesError(f"{path} cannot be written: {error.strerror}") from error
 
@@ -43,12 +35,3 @@ def read(path: Path, what: str) -> bytes:
         raise IdentityFilesError(f"there is no {what}: {path} does not exist") from error
     except OSError as error:
         raise IdentityFilesError(f"{path} ({what}) cannot be read: {error.strerror}") from error
-
-
-def _sync(directory: Path) -> None:
-    """The names in a directory survive a power cut, too."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
