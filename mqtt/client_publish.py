@@ -35,7 +35,8 @@ def topic_bytes(topic: str) -> bytes:
 
 
 def check_publish(packet: Publish) -> None:
-    """LocalProtocolError if a client must not send it. Whatever passes can be encoded, now or on a later connection."""
+    """LocalProtocolError if a client must not send it. Whatever passes can be encoded, now or on a later connection,
+    and be delivered to any subscriber. Also for messages that come another way, and that MQTT clients are to get."""
     raw = topic_bytes(packet.topic)
     if packet.qos not in (0, 1, 2):
         raise LocalProtocolError(f"QoS {packet.qos} does not exist: use 0, 1 or 2")
@@ -46,6 +47,8 @@ def check_publish(packet: Publish) -> None:
             if name in properties:
                 raise LocalProtocolError(f"the caller must not set {name} in a PUBLISH")
         section = len(encode_properties(properties, _PUBLISH)) + 4  # a topic alias, and a longer length
+        if "response_topic" in properties and not is_topic_name(properties["response_topic"]):  # [MQTT-3.3.2-14]
+            raise LocalProtocolError("the response topic is not a topic name: it is empty, too long or has wildcards")
     if 9 + len(raw) + section + len(packet.payload) > VARINT_MAX:
         raise LocalProtocolError(f"a payload of {len(packet.payload)} bytes is too large for a PUBLISH")
 

@@ -15,6 +15,8 @@ from bundles.bundle import Bundle, Header, Kind
 from bundles.content import Content
 from bundles.errors import BundleError, SealError
 from bundles.identity import Identity
+from mqtt.client_publish import check_publish
+from mqtt.errors import LocalProtocolError
 from mqtt.packets import Publish
 from mqtt.topics import is_topic_name
 from schemas.envelope import BUNDLE_WINDOW, BundleMark
@@ -22,7 +24,6 @@ from schemas.mesh_api import BUNDLE_TYPE, CERTIFICATE_PROPERTY
 
 _QOS: Final = 2
 """A recipient that subscribes at QoS 2 gets it once, over crashes too."""
-_TEXT_BYTES: Final = 65_535
 _NOT_AGENTS: Final = ("$", "http:", "http-")
 """Names of the platform itself, and of clients over HTTP."""
 
@@ -92,9 +93,12 @@ def open_bundle(bundle: Bundle, platform: Identity, certificates: Sequence[bytes
         content = _content(bundle, platform)
         payload, retain = content.payload, content.retain
         properties |= _properties(content)
-    return Opened(
-        bundle.message_id, header, Publish(header.destination, payload, _QOS, retain, False, 0, properties), mark
-    )
+    packet = Publish(header.destination, payload, _QOS, retain, properties=properties)
+    try:
+        check_publish(packet)
+    except LocalProtocolError as error:
+        raise Refused(f"no MQTT packet can hold its message: {error}") from error
+    return Opened(bundle.message_id, header, packet, mark)
 
 
 def _content(bundle: Bundle, platform: Identity) -> Content:
@@ -108,14 +112,7 @@ def _content(bundle: Bundle, platform: Identity) -> Content:
 
 def _properties(content: Content) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    texts = [content.content_type, *(text for pair in content.user_properties for text in pair)]
-    if any("\0" in text or len(text.encode()) > _TEXT_BYTES for text in texts):
-        raise Refused(f"a text of the content contains U+0000, or has more than {_TEXT_BYTES} bytes")
-    if len(content.correlation_data) > _TEXT_BYTES:
-        raise Refused(f"the correlation data has more than {_TEXT_BYTES} bytes")
     if content.response_topic:
-        if not is_topic_name(content.response_topic):
-            raise Refused("the response topic is not a topic name")
         found["response_topic"] = content.response_topic
     if content.content_type:
         found["content_type"] = content.content_type

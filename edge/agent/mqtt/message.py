@@ -17,8 +17,9 @@ from typing import Any, Final, Self
 from edge.agent.envelope import head, opened
 from edge.agent.errors import EnvelopeError
 from edge.client.message import IncomingMessage
+from mqtt.client_publish import check_publish
+from mqtt.errors import LocalProtocolError
 from mqtt.packets import Properties, Publish, Will
-from mqtt.topics import is_topic_name
 
 KIND: Final = "mqtt"
 NAME_BYTES_MAX: Final = 4_096  # of a user property
@@ -104,21 +105,16 @@ def unpacked(message: IncomingMessage) -> MqttMessage:
     identifier, _ = opened(properties)
     single = dict(properties)
     topic, qos = single.get("topic", ""), single.get("qos", "")
-    if not is_topic_name(topic):
-        raise EnvelopeError("its topic is missing or no topic name")
     if qos not in ("0", "1", "2"):
         raise EnvelopeError("its QoS is missing or malformed")
     user = [(name[len(_USER) :], value) for name, value in properties if name.startswith(_USER)]
     is_utf8 = single.get("format") == "1" and _is_utf8(message.payload)
-    return MqttMessage(
-        identifier,
-        topic,
-        message.payload,
-        int(qos),
-        single.get("retain") == "1",
-        _kept(message, user, is_utf8=is_utf8),
-        message.expiry_s,
-    )
+    kept, is_retained = _kept(message, user, is_utf8=is_utf8), single.get("retain") == "1"
+    try:
+        check_publish(Publish(topic, message.payload, int(qos), is_retained, properties=kept))
+    except LocalProtocolError as error:  # the mesh carries more than a packet holds
+        raise EnvelopeError(f"no client can get its message: {error}") from error
+    return MqttMessage(identifier, topic, message.payload, int(qos), is_retained, kept, message.expiry_s)
 
 
 def _kept(message: IncomingMessage, user: list[tuple[str, str]], *, is_utf8: bool) -> Properties:

@@ -232,6 +232,8 @@ def test_a_filter_that_is_none_is_not_sent(topic_filter: str) -> None:
         ("t", 1, {"topic_alias": 1}),
         ("t", 1, {"subscription_identifier": [1]}),
         ("t", 1, {"content_type": 7}),
+        ("t", 1, {"response_topic": 7}),
+        *[("t", 1, {"response_topic": topic}) for topic in ("", "a/+", "#")],
         ("t", 1, {"server_keep_alive": 7}),
     ],
 )

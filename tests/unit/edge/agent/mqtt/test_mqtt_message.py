@@ -15,7 +15,7 @@ from edge.agent.mqtt.topic_routes import PLATFORM, TopicRoutes
 from edge.client.message import IncomingMessage
 from mqtt.decode import Decoder
 from mqtt.encode import encode
-from mqtt.packets import Publish
+from mqtt.packets import Properties, Publish
 from mqtt.topics import is_topic_name
 
 ID = "0123456789abcdef" * 2
@@ -40,9 +40,13 @@ def incoming(packet: Publish) -> IncomingMessage:
 
 
 def sent(message: MqttMessage, target: str) -> IncomingMessage:
-    packet = to_platform(Spooled(1, target, message, None), "")
+    packet = sent_packet(message, target)
     packet.packet_id = 1
     return incoming(packet)
+
+
+def sent_packet(message: MqttMessage, target: str) -> Publish:
+    return to_platform(Spooled(1, target, message, None), "")
 
 
 @given(topics, st.binary(max_size=50), st.integers(0, 2), st.booleans(), properties, st.sampled_from([None, 7]))
@@ -70,6 +74,22 @@ def test_a_payload_that_claims_to_be_utf8_is_looked_at() -> None:
     for payload, is_utf8 in ((b"\xff", False), ("ü".encode(), True)):
         message = incoming(Publish("@far", payload, 1, packet_id=1, properties={"user_property": user}))
         assert ("payload_format_indicator" in unpacked(message).properties) is is_utf8
+
+
+def test_a_message_that_no_packet_can_hold_is_an_error() -> None:
+    """A bundle's content may be longer than MQTT allows. The message would stay first in its recipients' queues."""
+    wrong: list[tuple[str, Properties]] = [
+        ("a", {"correlation_data": bytes(65_536)}),
+        ("a", {"content_type": "ü" * 65_535}),
+        ("a", {"content_type": "\0"}),
+        ("a", {"response_topic": "a/#"}),
+        ("a", {"user_property": [("name", "ü" * 65_535)]}),
+        ("ü" * 65_535, {}),
+    ]
+    for topic, more in wrong:
+        packet = sent_packet(MqttMessage(ID, topic, b"", 1, properties=more), "@far")
+        with pytest.raises(EnvelopeError):
+            unpacked(IncomingMessage(packet, lambda _: None))
 
 
 @pytest.mark.parametrize(
