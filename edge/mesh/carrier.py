@@ -112,7 +112,7 @@ class Carrier:
 
     def submit(self, bundle: Bundle, now: float) -> None:
         """Takes a new message of this agent. Raises RefusedError with the reason (M2), or ConflictError."""
-        reason = self._limit_reason(bundle.header, bundle.size, bundle.age_s)
+        reason = self._own_limit_reason(bundle.header, bundle.size, bundle.age_s)
         if reason is not None:
             raise RefusedError(f"message {bundle.message_id} is not accepted: {reason.name.lower().replace('_', ' ')}")
         self.add(bundle, self.limits.copies or None, now)
@@ -134,7 +134,8 @@ class Carrier:
             return Reason.PROXY_COUNT
         if not self._originators(header.originator):
             return Reason.UNKNOWN_ORIGINATOR
-        return self._limit_reason(header, offer.size, offer.age_s)
+        limits = self.limits
+        return self._limit_reason(header, offer.size, offer.age_s, limits.carried_bundles, limits.carried_bytes)
 
     def begin_arrival(self, offer: Offer) -> None:
         """The offer is accepted: its size is set aside."""
@@ -294,13 +295,17 @@ class Carrier:
             for one in self._watchers:
                 one.removed(held)
 
-    def _limit_reason(self, header: Header, size: int, age_s: int) -> Reason | None:
+    def _own_limit_reason(self, header: Header, size: int, age_s: int) -> Reason | None:
+        """Why a message of this agent does not fit."""
+        return self._limit_reason(header, size, age_s, self.limits.stored_bundles, self.limits.stored_bytes)
+
+    def _limit_reason(self, header: Header, size: int, age_s: int, bundles: int, stored_bytes: int) -> Reason | None:
         limits = self.limits
         if header.lifetime_s > limits.lifetime_s or age_s >= header.lifetime_s:
             return Reason.TOO_OLD
         if size > limits.bundle_bytes:
             return Reason.TOO_LARGE
-        is_full = len(self._held) + len(self._arriving) >= limits.stored_bundles
-        if is_full or self._bytes + sum(self._arriving.values()) + size > limits.stored_bytes:
+        is_full = len(self._held) + len(self._arriving) >= bundles
+        if is_full or self._bytes + sum(self._arriving.values()) + size > stored_bytes:
             return Reason.FULL
         return None

@@ -1,7 +1,12 @@
 """The taking side of a contact: what the peer offers is accepted or declined, verified, and answered once stored (M6).
 
 `stored` is sent only after the driver has said that the bundle is durable.
+
+Capacity is set aside for a bundle when it is accepted. So that one peer does not get all of it for what it never sends,
+its further offers wait, unanswered and in order, while it sends as much as :class:`edge.mesh.limits.MeshLimits` says.
 """
+
+from collections.abc import Mapping
 
 from bundles import bundle as bundle_format
 from bundles.bundle import Bundle
@@ -19,6 +24,7 @@ class Taking:
 
     def __init__(self, carrier: Carrier, link: ContactLink) -> None:
         self._carrier, self._link = carrier, link
+        self._waiting: dict[str, Offer] = {}
         self._arriving: dict[str, Arrival] = {}
         self._awaiting_store: dict[str, tuple[Bundle, int | None]] = {}
 
@@ -28,19 +34,14 @@ class Taking:
         return bool(self._arriving)
 
     def take_offer(self, offer: Offer) -> None:
-        """Accepts or declines. Raises PeerError."""
-        message_id, limits = offer.header.message_id, self._link.limits
-        if message_id in self._arriving or message_id in self._awaiting_store:
+        """Accepts or declines, at once or when there is capacity. Raises PeerError."""
+        message_id, limits, parts = offer.header.message_id, self._link.limits, self._parts
+        if any(message_id in part for part in parts):
             raise PeerError(f"it offers {message_id} twice")
-        if len(self._arriving) + len(self._awaiting_store) >= limits.unanswered_offers:
+        if sum(map(len, parts)) >= limits.unanswered_offers:
             raise PeerError(f"more than {limits.unanswered_offers} bundles at once")
-        reason = self._carrier.refusal(offer)
-        if reason is not None:
-            self._link.send(Decline(message_id, reason))
-            return
-        self._carrier.begin_arrival(offer)
-        self._arriving[message_id] = Arrival(offer, bytearray())
-        self._link.send(Accept(message_id))
+        self._waiting[message_id] = offer
+        self._answer_offers()
 
     def take_data(self, frame: Data, events: list[Event]) -> None:
         """Takes a part; reports the bundle when it is complete and verified. Raises PeerError."""
@@ -50,12 +51,16 @@ class Taking:
         if arrival.take(frame):
             del self._arriving[frame.message_id]
             self._take_bundle(arrival.offer, bytes(arrival.received), events)
+            self._answer_offers()
 
     def is_withdrawn(self, message_id: str) -> bool:
         """Whether a decline of the peer means its own offer, which is then over."""
+        if self._waiting.pop(message_id, None) is not None:
+            return True
         if self._arriving.pop(message_id, None) is None:
             return False
         self._carrier.end_arrival(message_id)
+        self._answer_offers()
         return True
 
     def answered(self, message_id: str) -> tuple[Bundle, int | None]:
@@ -70,6 +75,32 @@ class Taking:
         for message_id in self._arriving:
             self._carrier.end_arrival(message_id)
         self._arriving.clear()
+        self._waiting.clear()
+
+    @property
+    def _parts(self) -> tuple[Mapping[str, object], ...]:
+        return self._waiting, self._arriving, self._awaiting_store
+
+    def _answer_offers(self) -> None:
+        """Answers the offers for which there is capacity now, in order."""
+        while self._waiting and self._has_capacity(next(iter(self._waiting.values())).size):
+            message_id = next(iter(self._waiting))
+            offer = self._waiting.pop(message_id)
+            reason = self._carrier.refusal(offer)
+            if reason is not None:
+                self._link.send(Decline(message_id, reason))
+                continue
+            self._carrier.begin_arrival(offer)
+            self._arriving[message_id] = Arrival(offer, bytearray())
+            self._link.send(Accept(message_id))
+
+    def _has_capacity(self, size: int) -> bool:
+        """Whether the peer may send a bundle of this size now."""
+        limits, arriving = self._link.limits, self._arriving
+        if not arriving:
+            return True
+        is_full = len(arriving) >= limits.arriving_bundles
+        return not is_full and sum(one.offer.size for one in arriving.values()) + size <= limits.arriving_bytes
 
     def _take_bundle(self, offer: Offer, encoded: bytes, events: list[Event]) -> None:
         limits = self._link.limits

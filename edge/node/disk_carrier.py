@@ -140,7 +140,7 @@ class DiskCarrier(Carrier):
 
     def set_aside(self, header: Header, size: int, message_id: str) -> None:
         """Capacity for a new message of ours, until :meth:`admit` or `end_arrival`. Raises NotAccepted."""
-        reason = self._limit_reason(header, size, 0)
+        reason = self._own_limit_reason(header, size, 0)
         if reason is not None:
             raise self._not_accepted(reason, header, size)
         self.reserve_capacity(message_id, size)

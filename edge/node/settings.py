@@ -30,7 +30,8 @@ hops = 16            # over at most so many links, 255 at most
 carry = true         # take bundles that are for others, and bring them on. false: only those to this agent
 lifetime_s = 604_800       # longest lifetime of a bundle that is accepted, ours or a peer's
 stored_bundles = 10_000    # kept here, ours and those carried for others. Beyond: refused
-stored_bytes = 67_108_864  # of all of them. Beyond: refused
+stored_bytes = 67_108_864  # of all of them. Beyond: refused. An eighth of both is for ours; a peer sends a
+                           # sixteenth at a time, or one bundle
 bundle_bytes = 1_048_576   # of one, encoded. Beyond: refused
 receipts = 100_000         # remembered; the oldest are forgotten first
 inbox_messages = 10_000    # that have arrived and wait for the application. Beyond: refused, so carriers keep them

@@ -34,7 +34,7 @@ from edge.mesh.contact_frames import (
     encode,
 )
 from edge.mesh.contact_state import State, Step, next_state
-from edge.mesh.errors import ConflictError, LocalContactError, PeerError
+from edge.mesh.errors import ConflictError, LocalContactError, PeerError, RefusedError
 from edge.mesh.limits import MeshLimits
 from tests.draw import generator
 from tests.unit.bundles.keys import bundle, header, receipt
@@ -339,6 +339,45 @@ def test_offers_that_never_come_to_an_end_are_bounded() -> None:
     hostile.sends(*BEGINNING, *[Offer(header(at, "c"), 500, 8, 1, 0) for at in range(1, 5)])
     hostile.is_refused("more than 3 bundles at once")
     assert not hostile.carrier._arriving, "what was set aside for them is free again"
+
+
+def test_offers_of_which_nothing_comes_leave_room_for_others() -> None:
+    """M2: a peer that sends nothing of what it has offered keeps neither us nor other peers from using the store."""
+    hostile = Hostile(stored_bytes=160_000, bundle_bytes=10_000)
+    hostile.sends(*BEGINNING, *[Offer(header(at, "c"), 5_000, 8, 1, 0) for at in range(1, 61)])
+    assert hostile.contact.closed is None
+    assert sum(isinstance(one, Accept) for one in hostile.hears()) == 2, "a sixteenth of the store"
+    hostile.carrier.submit(bundle(1, "a", size=9_000), 100)
+    message = bundle(100, "c")
+    honest = Hostile()
+    honest.carrier, honest.contact = hostile.carrier, Contact(hostile.carrier, 100)
+    honest.sends(*BEGINNING, Offer(message.header, message.size, 8, 1, 0))
+    assert honest.hears()[-1] == Accept(message.message_id)
+
+
+def test_offers_that_wait_are_answered_in_order_when_those_before_have_come() -> None:
+    first, second, third = bundle(1, "c", size=3_000), bundle(2, "c", size=3_000), bundle(3, "c")
+    hostile = Hostile(stored_bytes=65_536)
+    hostile.sends(*BEGINNING, *[Offer(one.header, one.size, 8, 1, 0) for one in (first, second, third)])
+    assert hostile.hears()[-1] == Accept(first.message_id)
+    hostile.sends(Data(first.message_id, 0, bundle_format.encode(first)))
+    assert hostile.hears() == [Accept(second.message_id), Accept(third.message_id)]
+    hostile.sends(Offer(header(4, "c"), 4_000, 8, 1, 0), Decline(header(4, "c").message_id, Reason.TOO_OLD))
+    assert hostile.contact.closed is None, "it may withdraw an offer that waits"
+
+
+def test_what_peers_send_leaves_room_for_our_own_messages() -> None:
+    """M2: a peer may fill the store but for an eighth."""
+    full = carrier("a", stored_bundles=16, copies=1)
+    sender = carrier("b")
+    for sequence in range(1, 17):
+        sender.submit(bundle(sequence, "b"), 0)
+    meet(sender, full)
+    assert len(full) == 14
+    for sequence in (1, 2):
+        full.submit(bundle(sequence, "a"), 100)
+    with pytest.raises(RefusedError, match="full"):
+        full.submit(bundle(3, "a"), 100)
 
 
 def test_limits_out_of_range_are_refused() -> None:
