@@ -1,4 +1,4 @@
-"""Processes and their identity: pid and create time, so that a recycled pid is never signalled.
+"""Processes and their identity: pid and start, so that a recycled pid is never signalled.
 
 :class:`ManagedProcess` is a child of ours, :class:`Leftover` one that a killed supervisor left behind; both are
 :class:`Stoppable`.
@@ -19,7 +19,11 @@ from typing import NamedTuple, Protocol
 import psutil
 
 CREATE_TIME_TOLERANCE_S = 1.5
-"""A create time is computed from the boot time, which shifts by up to a second when the clock is adjusted."""
+"""Without a start id: a create time is computed from the wall clock, which is adjusted now and then."""
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+START_TICKS = 22 - 3
+"""Where `/proc/<pid>/stat` has the start time, counted from the state (proc_pid_stat(5): fields 22 and 3)."""
 
 GRACE_S = 5.0
 """How long children of a process that was asked to stop (a JVM) may outlive it."""
@@ -37,23 +41,32 @@ IDLE = 20
 
 
 class Identity(NamedTuple):
-    """A process that was running: `create_time` in seconds since the epoch."""
+    """A process that was running: `create_time` in seconds since the epoch; `start_id`: the boot of the system, and the
+    start of the process in clock ticks since then. A step of the wall clock shifts every create time, but no start id.
+    Only Linux has start ids; elsewhere it is empty, and the create time counts.
+    """
 
     pid: int
     create_time: float
+    start_id: str = ""
 
     @classmethod
     def of(cls, pid: int) -> "Identity":
-        return cls(pid, psutil.Process(pid).create_time())
+        """Of a running process or a zombie. Raises psutil.NoSuchProcess."""
+        return cls(pid, psutil.Process(pid).create_time(), _start_id(pid))
 
     def alive(self) -> bool:
         """Whether this very process is still running; a zombie is not."""
         try:
-            process = psutil.Process(self.pid)
-            same = abs(process.create_time() - self.create_time) < CREATE_TIME_TOLERANCE_S
-            return same and bool(process.status() != psutil.STATUS_ZOMBIE)
+            return self._is_same(Identity.of(self.pid)) and _is_running(self.pid)
         except psutil.NoSuchProcess:
             return False
+
+    def _is_same(self, other: "Identity") -> bool:
+        """`other`: the process that has the pid now."""
+        if self.start_id:
+            return self.start_id == other.start_id
+        return abs(other.create_time - self.create_time) < CREATE_TIME_TOLERANCE_S
 
     def ask_to_stop(self) -> None:
         """SIGTERM, if it is alive."""
@@ -123,8 +136,9 @@ class ManagedProcess:
 
     def ended(self) -> bool:
         """Whether the process has ended; then `exit_code` is set and nothing of its group is left."""
-        if self.exit_code is None and not self.identity.alive() and not self._group_may_finish():
-            _signal_group(self._child.pid, signal.SIGKILL)  # before it is reaped: until then its pid cannot be reused
+        # A child keeps its pid until it is reaped: no other process can be mistaken for it, or get its signals.
+        if self.exit_code is None and not _is_running(self._child.pid) and not self._group_may_finish():
+            _signal_group(self._child.pid, signal.SIGKILL)
             self.exit_code = self._child.wait()
         return self.exit_code is not None
 
@@ -190,21 +204,43 @@ class Leftover:
         """Living members of the group, without its leader, that have our marks or had them."""
         for process in _group(self.identity.pid):
             with suppress(psutil.Error):  # it has ended, or belongs to another user
-                identity = Identity(process.pid, process.create_time())
+                identity = Identity.of(process.pid)
                 if identity not in self._known and self._marks.items() <= _environment(process).items():
                     self._known.add(identity)
         self._known = {member for member in self._known if member.alive()}
         return self._known
 
 
+def _start_id(pid: int) -> str:
+    """The start id of a running process or a zombie. Raises psutil.NoSuchProcess."""
+    if sys.platform != "linux":
+        return ""
+    try:
+        _, _, after_name = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")
+    except (FileNotFoundError, ProcessLookupError):
+        raise psutil.NoSuchProcess(pid) from None
+    return f"{_boot_id()} {after_name.split()[START_TICKS]}"
+
+
+@cache
+def _boot_id() -> str:
+    return BOOT_ID.read_text().strip()
+
+
+def _is_running(pid: int) -> bool:
+    """Whether there is a process with this pid that is not a zombie."""
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
 def _group(leader: int) -> Iterator[psutil.Process]:
     """Living processes of the group that `leader` created, without the leader."""
     for pid in psutil.pids():
         try:
-            if pid != leader and os.getpgid(pid) == leader:
-                process = psutil.Process(pid)
-                if process.status() != psutil.STATUS_ZOMBIE:
-                    yield process
+            if pid != leader and os.getpgid(pid) == leader and _is_running(pid):
+                yield psutil.Process(pid)
         except (ProcessLookupError, PermissionError, psutil.NoSuchProcess):
             continue
 

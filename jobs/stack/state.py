@@ -18,7 +18,8 @@ NAME_IT = "start one with `waystation up`, or choose another data directory with
 
 
 class ProcessState(msgspec.Struct, frozen=True, kw_only=True):
-    """One process of the stack. Times in seconds since the epoch; `level`: lower ones start first and stop last.
+    """One process of the stack. Times in seconds since the epoch; `start_id` as in :class:`Identity`; `level`: lower
+    ones start first and stop last.
 
     `state` is `starting`, `ready`, `restarting` (then the pid is that of the one that died) or `stopping` (to start
     again at once). A part that is being replaced has two processes: the second is `alongside`, the candidate until it
@@ -32,10 +33,11 @@ class ProcessState(msgspec.Struct, frozen=True, kw_only=True):
     restarts: int
     level: int
     state: str
+    start_id: str = ""
 
     @property
     def identity(self) -> Identity:
-        return Identity(self.pid, self.create_time)
+        return Identity(self.pid, self.create_time, self.start_id)
 
 
 class StackState(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,10 +52,11 @@ class StackState(msgspec.Struct, frozen=True, kw_only=True):
     configuration: list[str]
     processes: list[ProcessState]
     gateways: dict[str, str] = {}
+    supervisor_start_id: str = ""
 
     @property
     def supervisor(self) -> Identity:
-        return Identity(self.supervisor_pid, self.supervisor_create_time)
+        return Identity(self.supervisor_pid, self.supervisor_create_time, self.supervisor_start_id)
 
 
 def read_state(data: Path) -> StackState | None:

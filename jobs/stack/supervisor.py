@@ -212,6 +212,7 @@ class Supervisor:
         return StackState(
             supervisor_pid=self._me.pid,
             supervisor_create_time=self._me.create_time,
+            supervisor_start_id=self._me.start_id,
             ready=self._announced,
             bootstrap=self._bootstrap,
             listeners=listeners,
@@ -340,9 +341,10 @@ class Supervisor:
         if listeners is not None:
             running.listeners = dict(listeners)
             running.ever_ready, running.overdue = True, 0
+            took_s = time.monotonic() - running.since
             self._enter(running, Phase.READY, now)
             self._end_restart(running)
-            self._report(Ready(running.part.name, time.time() - running.started_at))
+            self._report(Ready(running.part.name, took_s))
         elif now - running.since > (allowed_s := self._limits.start_timeout_s * 2 ** min(running.overdue, DOUBLINGS)):
             if running.process:
                 stop_all([running.process], self._limits.stop_timeout_s)
@@ -386,6 +388,7 @@ def _state(running: _Running, process: ManagedProcess, state: str, started_at: f
         name=running.part.name,
         pid=process.identity.pid,
         create_time=process.identity.create_time,
+        start_id=process.identity.start_id,
         started_at=started_at,
         restarts=running.starts - 1,
         level=running.level,

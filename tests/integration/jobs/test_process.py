@@ -21,6 +21,8 @@ from jobs.stack.process import (
     wait_until,
 )
 
+only_linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has start ids")
+
 DEADLINE_S = 20.0
 SLEEPER = "import time; time.sleep(600)"
 STUBBORN = (
@@ -47,6 +49,12 @@ def start(tmp_path):
     for process in started:
         process.kill()
         wait_until(process.ended, DEADLINE_S)
+
+
+def step_wall_clock(monkeypatch: pytest.MonkeyPatch, step_s: float) -> None:
+    """Every create time is computed from the wall clock, so a step shifts it."""
+    create_time = psutil.Process.create_time
+    monkeypatch.setattr(psutil.Process, "create_time", lambda self: create_time(self) + step_s)
 
 
 def log_line(tmp_path: Path) -> str:
@@ -114,18 +122,62 @@ def test_output_goes_to_the_log(start, tmp_path):
     assert set((tmp_path / "logs" / "p.log").read_text().split()) == {"out", "err"}
 
 
-def test_identity_is_pid_and_create_time(start):
+def earlier(identity: Identity) -> Identity:
+    """A process that had the pid before."""
+    start_id = f"{identity.start_id}0" if identity.start_id else ""
+    return identity._replace(create_time=identity.create_time - 100, start_id=start_id)
+
+
+def test_identity_is_pid_and_start(start):
     identity = start(SLEEPER).identity
     assert identity.alive()
-    assert Identity.of(identity.pid) == identity
-    assert not identity._replace(create_time=identity.create_time - 100).alive()
+    assert Identity.of(identity.pid).alive()
+    assert not earlier(identity).alive()
+
+
+def test_an_identity_recorded_without_a_start_id_is_pid_and_create_time(start):
+    """As an earlier version recorded it, and as on other systems than Linux."""
+    identity = start(SLEEPER).identity._replace(start_id="")
+    assert identity.alive()
+    assert not earlier(identity).alive()
+
+
+@pytest.mark.parametrize("step_s", [-3600.0, 2.0, 3600.0])
+def test_a_step_of_the_wall_clock_ends_no_child(start, monkeypatch, step_s):
+    process = start(SLEEPER)
+    step_wall_clock(monkeypatch, step_s)
+    assert not process.ended()
+    process.kill()
+    assert wait_until(process.ended, DEADLINE_S)
+    assert process.exit_code == -signal.SIGKILL
+
+
+@only_linux
+@pytest.mark.parametrize("step_s", [-3600.0, 2.0, 3600.0])
+def test_an_identity_holds_over_a_step_of_the_wall_clock(start, monkeypatch, step_s):
+    identity = start(SLEEPER).identity
+    step_wall_clock(monkeypatch, step_s)
+    assert identity.alive()
+    assert not earlier(identity).alive()
+
+
+@only_linux
+def test_a_program_may_have_any_name(tmp_path):
+    """`/proc/<pid>/stat` has the name in brackets, unescaped."""
+    odd = tmp_path / "a ) (R 1"
+    odd.symlink_to("/bin/sleep")
+    process = ManagedProcess([str(odd), "600"], os.environ, tmp_path / "logs" / "p.log")
+    try:
+        assert wait_until(lambda: psutil.Process(process.identity.pid).name() == odd.name, DEADLINE_S)
+        assert Identity.of(process.identity.pid).start_id == process.identity.start_id
+    finally:
+        process.kill()
+        assert wait_until(process.ended, DEADLINE_S)
 
 
 def test_a_recycled_pid_is_never_touched(start):
     process = start(SLEEPER, WAYSTATION_PART="other")
-    recycled = Leftover(
-        process.identity._replace(create_time=process.identity.create_time - 100), {"WAYSTATION_PART": "p"}
-    )
+    recycled = Leftover(earlier(process.identity), {"WAYSTATION_PART": "p"})
     assert recycled.ended()
     assert stop_all([recycled], 1.0)
     assert process.identity.alive()

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -216,6 +217,26 @@ def test_a_part_that_is_not_ready_in_time_ends_the_start(make, tmp_path):
         tick_until(running, lambda: running.ready)
 
 
+def test_a_step_of_the_wall_clock_ends_no_part(make, tmp_path, events, monkeypatch):
+    running = make(worker(tmp_path, "one"))
+    tick_until(running, lambda: running.ready)
+    create_time = psutil.Process.create_time
+    monkeypatch.setattr(psutil.Process, "create_time", lambda self: create_time(self) + 3600.0)
+    monkeypatch.setattr(time, "time", lambda now=time.time: now() + 3600.0)
+    pid = pid_of(tmp_path, "one")
+    running.tick()
+    assert (pid_of(tmp_path, "one"), [type(event) for event in events]) == (pid, [Ready])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has start ids")
+def test_a_step_of_the_wall_clock_hides_no_stack_and_no_leftover(tmp_path, killed_up, monkeypatch):
+    create_time = psutil.Process.create_time
+    monkeypatch.setattr(psutil.Process, "create_time", lambda self: create_time(self) + 3600.0)
+    assert all(left.identity.alive() for left in killed_up.processes)
+    assert stop_leftovers(tmp_path, LIMITS.stop_timeout_s) == ["two", "one"]
+    assert not any(left.identity.alive() for left in killed_up.processes)
+
+
 def test_what_a_killed_up_left_is_stopped_by_the_next(tmp_path, killed_up):
     stopping = threading.Event()
     said: list[str] = []
@@ -261,7 +282,8 @@ def _fields(struct) -> dict:
 
 
 def _long_ago(processes: list) -> list:
-    return [process.__class__(**{**_fields(process), "create_time": 1.0}) for process in processes]
+    start = {"create_time": 1.0, "start_id": "boot 1"}
+    return [process.__class__(**{**_fields(process), **start}) for process in processes]
 
 
 def test_a_second_up_is_refused(tmp_path):
