@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 from gateway.host.host_server import HostServer
 from gateway.http.identity import Caller
 from gateway.http.posted_message import Posted
-from gateway.http.problems import Problem, bad_request, refusal
+from gateway.http.problems import Problem, bad_request, refusal, too_many_in_flight
 from gateway.shard.keyed import fingerprint
 from gateway.shard.messages import Delivery, Message
 from gateway.shard.shard_home import ShardHome
@@ -114,7 +114,7 @@ class HttpPublisher:
         self, caller: Caller, posted: Posted, message_id: str, stored: Callable[[], None] | None = None
     ) -> asyncio.Future[ReasonCode]:
         if self._server.is_flooded():
-            raise Problem(503, "too_many_in_flight", "too many messages are in flight to Kafka; nothing was stored")
+            raise too_many_in_flight()
         link = _AnswerLink(stored)
         self._home.publisher(caller.client, link, caller.rules).publish(posted.packet, message_id)
         return link.answered

@@ -3,17 +3,18 @@
 
 import asyncio
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final, TypeVar, get_type_hints
 
 import msgspec
 
 from gateway.errors import BusError
+from gateway.host.host_server import HostServer
 from gateway.http.identity import Caller
-from gateway.http.problems import Problem, bad_request, refusal
+from gateway.http.problems import Problem, bad_request, refusal, too_many_in_flight
 from gateway.http.target import decode_percent
 from gateway.mesh.platform import Platform
-from gateway.shard.message_presence import MessagePresence, Place
+from gateway.shard.message_presence import Place
 from gateway.slices import in_slices
 from mqtt.codes import ReasonCode
 from mqtt.packets import Publish
@@ -66,15 +67,10 @@ class MessagePresenceHandler:
     """Handles requests of agents. `timeout_s`: how long Kafka may take for an event, and the ledger for a claim.
     `platform`, if it takes bundles, signs receipts of those that it has taken."""
 
-    def __init__(
-        self,
-        presence: MessagePresence,
-        clock: Callable[[], float],
-        timeout_s: float,
-        platform: Platform | None = None,
-    ) -> None:
-        self._presence = presence
-        self._clock = clock
+    def __init__(self, hosts: HostServer, timeout_s: float, platform: Platform | None = None) -> None:
+        self._presence = hosts.home.message_presence
+        self._is_flooded = hosts.is_flooded
+        self._clock = hosts.clock
         self._timeout_s = timeout_s
         self._platform = platform
 
@@ -109,8 +105,8 @@ class MessagePresenceHandler:
 
     async def say(self, caller: Caller, message_id: str, body: bytes) -> Claimed | None:
         """Stores an event; returns the answer to a claim once it is decided. Raises Problem: 400 for an invalid body or
-        an event that the ledger would reject; 403; 503 if Kafka or the ledger does not answer in time. After 503 the
-        event may still be stored, and repeating the request is safe."""
+        an event that the ledger would reject; 403; 503 if too much is in flight to Kafka, or if Kafka or the ledger
+        does not answer in time. After 503 the event may still be stored, and repeating the request is safe."""
         _check_named(caller)
         _check_may_tell(caller, message_id)
         reported = ReportedEvent(message_id, **msgspec.structs.asdict(decoded(body, OneEvent)))
@@ -122,7 +118,7 @@ class MessagePresenceHandler:
 
     async def say_many(self, caller: Caller, body: bytes) -> ReportsAnswer:
         """Stores events in their order; claims are judged together. What is wrong with one, its result says. Raises
-        Problem 400 for a malformed body."""
+        Problem 400 for a malformed body, 503 if too much is in flight to Kafka."""
         _check_named(caller)
         asked = decoded(body, ReportsRequest).events
         problems: dict[int, Problem] = {}
@@ -148,7 +144,12 @@ class MessagePresenceHandler:
             )
 
     async def _store(self, caller: Caller, events: Sequence[ReportedEvent]) -> list[Claimed | Problem | None]:
-        """One wait for all: for each event None once it is stored, the answer to a claim, or why there is none."""
+        """One wait for all: for each event None once it is stored, the answer to a claim, or why there is none.
+
+        A request is sent on as a whole or not at all, so that its events keep their order when it is repeated. Raises
+        Problem 503 if too much is in flight to Kafka."""
+        if events and self._is_flooded():
+            raise too_many_in_flight()
         elapsed = asyncio.get_running_loop().time
         began = elapsed()
         begun = [

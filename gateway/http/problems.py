@@ -82,6 +82,11 @@ _REFUSALS: Final[Mapping[ReasonCode, tuple[int, str]]] = MappingProxyType(
 )
 
 
+def too_many_in_flight() -> Problem:
+    """:meth:`gateway.host.host_server.HostServer.is_flooded`"""
+    return Problem(503, "too_many_in_flight", "too many messages are in flight to Kafka; nothing was stored")
+
+
 def refusal(code: ReasonCode) -> Problem:
     """The problem for an MQTT reason code."""
     status, detail = _REFUSALS.get(code, (403, "the request is refused"))

@@ -78,12 +78,8 @@ class HttpServer:
         self._forwarding = Forwarding(hosts, settings.http)
         hosts.member_http = partial(self._connection, is_member=True)
         self._publisher = HttpPublisher(hosts, settings.http)
-        self._presence_handler = MessagePresenceHandler(
-            hosts.home.message_presence,
-            hosts.clock,
-            settings.http.kafka_timeout_s,
-            None if mesh is None else mesh.platform,
-        )
+        platform = None if mesh is None else mesh.platform
+        self._presence_handler = MessagePresenceHandler(hosts, settings.http.kafka_timeout_s, platform)
         handler = BundlesHandler(mesh, settings.mesh, hosts.now)
         elsewhere = BundlesElsewhere(handler, self._forwarding, hosts, settings.mesh)
         bundles = BundleRoutes(handler, elsewhere, self._caller, self._origin, settings.http.read_timeout_s)

@@ -95,7 +95,7 @@ class BundleAdmission:
         self._incarnations = Incarnations(mesh.sources, mesh.originator_incarnations, mesh.remembered_s, known)
         self._timeout_s = settings.http.kafka_timeout_s
         self._clock = hosts.clock
-        self._in_flight = hosts.in_flight
+        self._is_flooded = hosts.is_flooded
         self._counts = hosts.counts
         self._reports = reports
         self._on_way: dict[str, asyncio.Future[_Answer]] = {}
@@ -178,8 +178,8 @@ class BundleAdmission:
         return publishers[name], links[name]
 
     def _publish(self, opened: Opened, number: int, publisher: Publisher, link: _Originator) -> asyncio.Future[_Answer]:
-        if self._in_flight() >= self._limits.in_flight_messages:
-            raise _Later("too many messages are in flight to Kafka")
+        if self._is_flooded():
+            raise _Later("too much is in flight to Kafka")
         header, packet = opened.header, opened.packet
         if header.kind is Kind.MESSAGE:
             reason = self._incarnations.refusal(header.originator, header.incarnation, self._clock())

@@ -268,8 +268,9 @@ class Home:
 
     @property
     def in_flight_bytes(self) -> int:
-        """Bytes of payload that clients have published and Kafka has not acknowledged yet."""
-        return self._node.publishes.payload_bytes
+        """Bytes that Kafka has not acknowledged yet: of payloads that clients have published, and of message presence's
+        events."""
+        return self._node.publishes.payload_bytes + self._node.message_presence.in_flight_bytes
 
     @property
     def sessions(self) -> int:

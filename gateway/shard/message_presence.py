@@ -39,6 +39,8 @@ class MessagePresence:
         self._states: dict[str, MessagePresenceState] = {}
         self._waiting: dict[str, list[asyncio.Future[None]]] = {}
         self._look_again = 0.0
+        self.in_flight_bytes = 0
+        """Bytes of events that Kafka has neither stored nor refused yet."""
 
     def __len__(self) -> int:
         return len(self._states)
@@ -74,8 +76,10 @@ class MessagePresence:
     def begin(self, event: MessagePresenceEvent) -> asyncio.Future[Place]:
         """As `tell`, without waiting: events that are begun one after the other travel together."""
         stored: asyncio.Future[Place] = asyncio.get_running_loop().create_future()
+        value = encode(event)
 
         def done(error: Any, record: Any) -> None:
+            self.in_flight_bytes -= len(value)
             if stored.done():  # nobody waits any more
                 return
             if error is not None:
@@ -84,7 +88,8 @@ class MessagePresence:
                 stored.set_result(Place(record.offset(), record.timestamp()[1]))
 
         partition = partition_of(event.id, self._partitions)
-        self._bus.produce(self._topic, partition, event.id.encode(), encode(event), None, done)
+        self.in_flight_bytes += len(value)
+        self._bus.produce(self._topic, partition, event.id.encode(), value, None, done)
         return stored
 
     async def judged(self, message_id: str, place: Place) -> MessagePresenceState:

@@ -231,3 +231,28 @@ def test_the_view_is_bounded_and_forgets_what_is_kept_no_more(tmp_path: Path) ->
         assert forgotten == 1, "what is over takes no place of others at a start"
 
     run(scenario())
+
+
+def test_bytes_in_flight_are_limited_for_events(tmp_path: Path) -> None:
+    """limits.in_flight_bytes, R9: with Kafka away, events must not pile up; none is lost that was not refused."""
+
+    async def scenario() -> None:
+        harness = await HttpHarness(tmp_path, {"kafka_timeout_s": 0.05}, in_flight_bytes=1_000).start()
+        harness.bus.held_stores = {harness.topics.message_presence}
+        answers = [await say(harness, "attempting", reason="." * 600) for _ in range(6)]
+        assert harness.home.in_flight_bytes <= 2_000
+        assert [answer.reason for answer in answers] == ["not_in_time"] * 2 + ["too_many_in_flight"] * 4
+        batch = {"events": [{"id": ID, "event": "attempting", "at_us": n} for n in range(2)]}
+        refused = await harness.request("POST", "/v1/message-presence", json=batch, headers=AGENT)
+        assert (refused.status, refused.reason) == (503, "too_many_in_flight")
+        assert "Retry-After" in refused.headers
+        assert (await harness.post("a")).reason == "too_many_in_flight", "one limit for all"
+        harness.bus.held_stores = set()
+        harness.bus.release()
+        await until(lambda: not harness.bus.in_flight)
+        assert harness.home.in_flight_bytes == 0
+        answer = await harness.request("POST", "/v1/message-presence", json=batch, headers=AGENT)
+        assert [result["stored"] for result in answer.json["results"]] == [True, True]
+        assert [event.at_us for event in said(harness)] == [7, 7, 0, 1]
+
+    run(scenario())

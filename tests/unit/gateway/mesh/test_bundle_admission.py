@@ -385,3 +385,24 @@ def test_a_revoked_originator_is_heard_no_more(tmp_path: Path) -> None:
         assert outcomes(await gateway.bring(made(2))) == ["later"]
 
     run(scenario())
+
+
+def test_bytes_in_flight_are_limited_for_bundles(tmp_path: Path) -> None:
+    """limits.in_flight_bytes, R9: with Kafka away, bundles must not pile up; all of them are taken in the end, once."""
+
+    async def scenario() -> None:
+        gateway = await MeshGateway(tmp_path, http={"kafka_timeout_s": 0.05}, in_flight_bytes=1_000).start()
+        gateway.bus.held_stores = {gateway.topics.ingress}
+        bundles = [made(number, b"." * 600) for number in range(1, 7)]
+        answer = await gateway.bring(*bundles)
+        assert gateway.home.in_flight_bytes <= 1_200
+        assert outcomes(answer) == ["later"] * 6
+        assert "too much is in flight to Kafka" in [result["reason"] for result in answer.json["results"]]
+        gateway.bus.held_stores = set()
+        gateway.bus.release()
+        await until(lambda: not gateway.bus.in_flight)
+        for number in range(0, 6, 2):
+            assert outcomes(await gateway.bring(*bundles[number : number + 2])) == ["taken"] * 2
+        assert sorted(record[0] for record in gateway.ingress()) == sorted(one.message_id for one in bundles)
+
+    run(scenario())
