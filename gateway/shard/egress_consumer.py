@@ -74,9 +74,7 @@ class EgressConsumer:
             try:
                 found = self._feeds.read(record)
             except RecordError as error:
-                self._shard.take_unfinished(record.offset())
-                quarantine(self._node, record, str(error))
-                return None
+                return self._refuse(record, str(error))
             if found is not None:
                 return self._feeds.apply(found, record.offset())
         if order.passed_to is not None or order.parked:
@@ -118,6 +116,16 @@ class EgressConsumer:
         """Pauses reading of `egress`, or resumes it, after a batch of records."""
         self._feeds.adjust()
         self._flow.adjust(direct_deliveries_wait=bool(self._order.waiting))
+
+    def _refuse(self, record: Record, reason: str) -> Steps[None] | None:
+        """A record about feeds that cannot be read, or is not wanted any more; nothing, if it was applied before a
+        restart."""
+        shard, position = self._shard, record.offset()
+        if position < shard.recovered_to and position not in shard.unfinished:
+            return None
+        shard.take_unfinished(position)
+        quarantine(self._node, record, reason)
+        return self._feeds.refused(position)
 
     def _instruct(self, record: Record) -> Steps[None] | None:
         """Drops an instruction that is a copy, else offers its message to every session that wants it. Returns the

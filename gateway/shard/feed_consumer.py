@@ -71,6 +71,11 @@ class FeedConsumer:
             return self._go_on(merged[0])
         return self._each(merged) if merged else None
 
+    def refused(self, position: int) -> Steps[None] | None:
+        """The record at `position` cannot be read; returns the remaining work."""
+        merged = self._feeds.refused(position)
+        return self._each(merged) if merged else None
+
     def adjust(self) -> None:
         """After a batch of records."""
         self._writer.schedule()

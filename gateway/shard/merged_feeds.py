@@ -128,6 +128,10 @@ class MergedFeeds:
         self._again[copy.position] = self._again[copy.position][0], copy
         return [*self._offered_again(is_over=False)]
 
+    def refused(self, position: int) -> list[Merged]:
+        """The record at a position cannot be read, so it is not to be offered again; what is to be by now."""
+        return [*self._offered_again(is_over=False)] if self._again.pop(position, None) else []
+
     def nothing_again(self) -> list[Merged]:
         """What was to be read again has come, or Kafka does not have it any more."""
         return [*self._offered_again(is_over=True)] if self._again else []
@@ -191,7 +195,8 @@ class MergedFeeds:
         return written, msgspec.msgpack.encode(saved)
 
     def restore(self, stored: Iterable[tuple[bytes, bytes]], raw: bytes | None, now_ms: float) -> None:
-        """Takes up what the spool has, once, before anything else."""
+        """Takes up what the spool has, once, before anything else. What it has of a feed that is not one of `names` any
+        more is removed, as decisions about it are not read back: the feed begins anew if it is named again."""
         saved = FeedsPosition(0, 0, 0, [], [], {}) if raw is None else msgspec.msgpack.decode(raw, type=FeedsPosition)
         states, uncommitted = self._places.restore(stored, saved.number)
         self._to_write = dict.fromkeys(uncommitted)
@@ -199,9 +204,12 @@ class MergedFeeds:
         self._released, self.applied_to, self._epoch = saved.released, saved.applied_to, saved.epoch
         self.copies.restore(saved.windows)
         self._again = {at: (Release(number, place, is_late), None) for at, number, place, is_late in saved.live}
-        by_feed: dict[str, list[SourceState]] = {name: [] for name in saved.dead}
+        by_feed: dict[str, list[SourceState]] = {name: [] for name in saved.dead if self.has(name)}
         for state in states:
-            by_feed.setdefault(state.name, []).append(state)
+            if self.has(state.name):
+                by_feed.setdefault(state.name, []).append(state)
+            else:
+                self._to_write[state.key] = None
         for name, of in by_feed.items():
             self._feeds[name] = self._new_feed(name, now_ms)
             self._feeds[name].restore(of, saved.dead.get(name, (False,) * len(FEEDS)), now_ms)

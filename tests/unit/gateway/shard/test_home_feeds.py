@@ -240,6 +240,37 @@ def test_a_feed_that_is_not_configured_is_quarantined(tmp_path: Path) -> None:
     run(scenario())
 
 
+def test_a_feed_that_is_configured_no_more_is_let_go(tmp_path: Path) -> None:
+    """S3: what is stored of it decides nothing, and keeps no position; configured again, it begins anew."""
+
+    async def scenario() -> None:
+        harness, receiver = await begun(tmp_path)
+        for n in (0, 1, 3):
+            harness.copy(A, n)
+        await turn(0.1)
+        assert harness.held == 1
+        await harness.stop()
+        harness.environment["WAYSTATION_FEEDS__NAMES"] = "[]"
+        await harness.start()
+        await turn(10)
+        assert harness.node.counts["quarantined"] == 1, "what was held"
+        assert harness.held == 0
+        for shard in harness.home.states:
+            written = harness.broker.partitions[harness.topics.egress, shard.number]
+            assert not [one for one in written if one.offset() >= shard.reread_to], "a decision"
+            assert shard.restart == shard.position
+        await harness.stop()
+        harness.environment["WAYSTATION_FEEDS__NAMES"] = f'["{FEED}"]'
+        await harness.start()
+        await receiver.connect()
+        harness.copy(A, 9)
+        await turn(0.01)
+        assert sequences(receiver)[-1] == 9, "it waits for what was before"
+        assert not harness.fatal
+
+    run(scenario())
+
+
 def test_an_epoch_ends_some_time_after_the_next_has_begun(tmp_path: Path) -> None:
     """S3: what the slower adapter brings of it is merged until then, and dropped afterwards."""
 

@@ -213,6 +213,20 @@ def test_a_state_of_a_commit_that_failed_never_counts() -> None:
     assert SourcePlaces().restore([stored[0], (key, value)], 3) == ([newer], set())
 
 
+def test_what_was_released_of_a_feed_that_is_configured_no_more_holds_up_nothing() -> None:
+    """S3: its record cannot be read again, and what was released behind it is offered."""
+    feeds = MergedFeeds([FEED], SETTINGS)
+    released = [one for n in range(2) for one in feeds.take(copy(n, A, "radar@0", n), 0.0)]
+    pending = [PendingMessage(one.copy.message, 0, one.copy.position, 0.0, [], release=one.release) for one in released]
+    written, blob = feeds.save(2, pending)
+    again = MergedFeeds([FEED], SETTINGS)
+    again.restore(written.items(), blob, 0.0)
+    assert not again.found_again(copy(1, A, "radar@0", 1))
+    assert again.positions() == {0, 1}
+    assert [one.copy.position for one in again.refused(0)] == [1]
+    assert again.positions() == set()
+
+
 @pytest.mark.parametrize(
     ("key", "value"),
     [
