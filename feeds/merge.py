@@ -127,6 +127,11 @@ class Merger:
         """The last epoch of a source (:func:`feeds.message.name_of`) that was forgotten; None if none was."""
         return self._ended.get(source)
 
+    def is_behind(self, feed: Feed, message: FeedMessage) -> bool:
+        """Whether `feed` is still to pass a message of a source stream that is known."""
+        stream = self._streams.get(message.stream)
+        return stream is not None and stream.highest(feed) < message.sequence
+
     @property
     def dead(self) -> tuple[bool, ...]:
         """Whether each feed is declared dead."""

@@ -88,6 +88,10 @@ class MergedStream:
     def has_gaps(self) -> bool:
         return len(self._gaps) > 0
 
+    def highest(self, feed: Feed) -> int:
+        """The highest number that a feed has passed; below 0 if there is none."""
+        return self._highest[feed]
+
     def take(self, feed: Feed, message: FeedMessage, now_ms: float, events: list[Event]) -> bool:
         """A copy; whether gaps may have changed."""
         sequence = message[1]

@@ -61,8 +61,9 @@ class MergedFeed:
         self._source_of: dict[str, str] = {}
         self._asleep: set[str] = set()
         self._old: dict[str, float] = {}  # since when
-        # Of each slot, since when only the other one brings copies; None if it has brought the last one.
+        # Of each slot, since when the other one has brought what it has not; None if there is nothing.
         self._behind_ms: list[float | None] = [None for _ in FEEDS]
+        self._last_ms = now_ms  # when either has brought one
         self._changed: dict[str, None] = {}
 
     # -- inputs --------------------------------------------------------------------------------------------------------
@@ -70,11 +71,9 @@ class MergedFeed:
     def take(self, copy: FeedCopy, now_ms: float) -> list[tuple[FeedCopy, Verdict]]:
         """A copy that was not applied before; what is let go by it."""
         merger, stamps, slot = self._merger, copy.stamps, copy.slot
-        self._behind_ms[slot] = None
-        if self._behind_ms[1 - slot] is None:
-            self._behind_ms[1 - slot] = now_ms
         events = merger.apply(Alive(slot), now_ms) if merger.dead[slot] else []
         events += merger.take(slot, (stamps,), now_ms)
+        self._note_behind(slot, stamps, now_ms)
         if stamps.stream in self._asleep:
             events += self._wake(stamps, now_ms)
         self._note(stamps.stream, now_ms)
@@ -206,6 +205,16 @@ class MergedFeed:
             self._sources.setdefault(source, {})[stream] = None
             self._note_old(source, now_ms)
         self._changed[source] = None
+
+    def _note_behind(self, slot: Feed, stamps: FeedMessage, now_ms: float) -> None:
+        """Counts for how long the other slot has been silent while this one goes on; not the time before, in which both
+        were."""
+        behind, other = self._behind_ms, Feed(1 - slot)
+        if now_ms - self._last_ms >= self._silent_ms:
+            behind[other] = None
+        behind[slot], self._last_ms = None, now_ms
+        if behind[other] is None and self._merger.is_behind(other, stamps):
+            behind[other] = now_ms
 
     def _note_old(self, source: str, now_ms: float) -> None:
         newest = max(self._sources[source], key=epoch_of, default=None)

@@ -161,40 +161,51 @@ def test_nobody_is_declared_dead_or_lost_while_copies_are_on_their_way() -> None
     feeds = MergedFeeds([FEED], MergeSettings(recovers=False), silent_ms=1_000)
     assert feeds.due_ms() is None
     feeds.take(copy(0, B, "radar@0", 0), 0.0)
-    feeds.take(copy(1, A, "radar@0", 0), 5.0)
-    feeds.take(copy(2, A, "radar@0", 2), 10.0)
+    feeds.take(copy(1, A, "radar@0", 0), 2.0)
+    feeds.take(copy(2, A, "radar@0", 1), 5.0)
+    feeds.take(copy(3, A, "radar@0", 3), 10.0)
     assert feeds.due_ms() == 35.0
     assert not [*feeds.proposals(34.0, may_give_up=True)]
     [(_, [suspected])] = feeds.proposals(35.0, may_give_up=True)
-    assert suspected == Decided("suspect", "radar@0", 1)
-    feeds.decide(decided(suspected), 3, 40.0)
+    assert suspected == Decided("suspect", "radar@0", 2)
+    feeds.decide(decided(suspected), 4, 40.0)
     assert not [*feeds.proposals(999.0, may_give_up=True)]
     assert not [*feeds.proposals(9_000.0, may_give_up=False)]
     assert not [*feeds.proposals(1_004.0, may_give_up=True)], "the active goes on since 5"
     [(_, [dead])] = feeds.proposals(1_005.0, may_give_up=True)
     assert dead == Decided("dead", number=int(B))
-    feeds.decide(decided(dead), 4, 1_005.0)
+    feeds.decide(decided(dead), 5, 1_005.0)
     [(_, [lost])] = feeds.proposals(1_030.0, may_give_up=True)
-    assert lost == Decided("give_up", "radar@0", 1, "passed")
+    assert lost == Decided("give_up", "radar@0", 2, "passed")
 
 
-def test_a_source_that_was_silent_for_long_kills_no_adapter() -> None:
-    """S3: the first copy after the silence shows a gap, and the slower adapter brings what is missing a moment later;
-    one that does not is declared dead, counted from when the other one went on."""
+@pytest.mark.parametrize("pause_ms", [900.0, 90_000.0])
+@pytest.mark.parametrize("lost", [None, A, B])
+@pytest.mark.parametrize("first", [A, B])
+def test_a_source_that_was_silent_for_a_while_kills_no_adapter(first: Feed, lost: Feed | None, pause_ms: float) -> None:
+    """S3: the first copy after the silence shows a gap, and the other adapter brings what is missing a moment later;
+    one that does not is declared dead, counted from when the other one went on. Whichever adapter was the last before
+    the silence, or had lost that message."""
     feeds = MergedFeeds([FEED], MergeSettings(recovers=False, deadline_ms=60_000), silent_ms=1_000)
-    for at, slot in enumerate((A, B)):
-        feeds.take(copy(at, slot, "radar@0", 0), 0.0)
-    feeds.take(copy(2, A, "radar@0", 2), 90_000.0)
-    [(_, [suspected])] = feeds.proposals(90_025.0, may_give_up=True)
-    feeds.decide(decided(suspected), 3, 90_025.0)
-    assert feeds.due_ms() == 91_000.0
-    assert not [*feeds.proposals(90_999.0, may_give_up=True)]
-    [(_, [dead])] = feeds.proposals(91_000.0, may_give_up=True)
-    assert dead == Decided("dead", number=int(B))
-    found = feeds.take(copy(4, B, "radar@0", 1), 90_400.0)
+    other = Feed(1 - first)
+    before = [(A, 0), (B, 0), *((slot, 1) for slot in (A, B) if slot is not lost)]
+    for at, (slot, sequence) in enumerate(before):
+        feeds.take(copy(at, slot, "radar@0", sequence), 0.0)
+    now = pause_ms
+    is_counted = lost is other and pause_ms < 1_000  # it has brought nothing since before the pause
+    feeds.take(copy(4, first, "radar@0", 3), now)
+    [(_, [suspected])] = feeds.proposals(now + 25, may_give_up=True)
+    assert suspected == Decided("suspect", "radar@0", 2)
+    feeds.decide(decided(suspected), 5, now + 25)
+    dead_at = 1_000.0 if is_counted else now + 1_000
+    assert feeds.due_ms() == dead_at
+    assert not [*feeds.proposals(dead_at - 1, may_give_up=True)]
+    [(_, [dead])] = feeds.proposals(dead_at, may_give_up=True)
+    assert dead == Decided("dead", number=int(other))
+    found = feeds.take(copy(6, other, "radar@0", 2), now + 50)
     assert [(one.copy.stamps.sequence, one.release and one.release.is_late) for one in found] == [
-        (1, False),
         (2, False),
+        (3, False),
     ]
 
 
