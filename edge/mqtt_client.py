@@ -311,6 +311,8 @@ class MqttClient:
         self.connack = connack
         if self._driver is not None:
             self._driver.set_timer()
+        if connack.session_present and self._resubscribe:  # one that an earlier connection began without subscriptions
+            self._subscribe_again()
         if self._hooks.on_connected is not None:
             self._hooks.on_connected(connack)
         self._changes.wake()
@@ -323,6 +325,7 @@ class MqttClient:
     def _lost_session(self, event: SessionLost) -> None:
         dropped = Closed(_FAILURE, "the server lost the session and the message with it", EndedBy.SERVER)
         self._answers.drop(event.dropped, ConnectionLost(dropped))
+        self.subscriptions.lost()
         if self._resubscribe:
             self._subscribe_again()
         if self._hooks.on_session_lost is not None:
@@ -330,7 +333,7 @@ class MqttClient:
 
     def _subscribe_again(self) -> None:
         assert self._driver is not None
-        for wanted, properties in self.subscriptions.together():
+        for wanted, properties in self.subscriptions.missing():
             try:
                 packet_id = self._driver.connection.subscribe(wanted, properties)
             except ProtocolError as error:

@@ -15,6 +15,7 @@ class Subscriptions:
 
     def __init__(self) -> None:
         self._granted: dict[str, tuple[Subscription, Properties | None]] = {}
+        self._missing: set[str] = set()  # granted by a session that is lost, and not by the present one yet
 
     def granted(self, wanted: Sequence[Subscription], properties: Properties | None, answer: Suback | Unsuback) -> None:
         """Stores the granted ones; raises SubscribeRefused if one is refused."""
@@ -23,6 +24,7 @@ class Subscriptions:
             reasons[subscription.filter] = reason
             if reason < _FAILURE:
                 self._granted[subscription.filter] = (subscription, properties)
+                self._missing.discard(subscription.filter)
         if any(reason >= _FAILURE for reason in answer.reason_codes):
             raise SubscribeRefused(reasons, answer.properties)
 
@@ -30,11 +32,21 @@ class Subscriptions:
         """Forgets these filters."""
         for topic_filter in filters:
             self._granted.pop(topic_filter, None)
+            self._missing.discard(topic_filter)
 
-    def together(self) -> list[tuple[list[Subscription], Properties | None]]:
-        """All subscriptions, one group per SUBSCRIBE: consecutive ones with the same properties go together."""
+    def lost(self) -> None:
+        """The server has lost the session, and all of them with it."""
+        self._missing.update(self._granted)
+
+    def missing(self) -> list[tuple[list[Subscription], Properties | None]]:
+        """The subscriptions that the server has not granted since it lost the session, one group per SUBSCRIBE:
+        consecutive ones with the same properties go together."""
         packets: list[tuple[list[Subscription], Properties | None]] = []
-        for subscription, properties in self._granted.values():
+        if not self._missing:
+            return packets
+        for topic_filter, (subscription, properties) in self._granted.items():
+            if topic_filter not in self._missing:
+                continue
             if not packets or packets[-1][1] != properties:
                 packets.append(([], properties))
             packets[-1][0].append(subscription)

@@ -45,6 +45,7 @@ class ServerSession:
         self.taken: list[bytes] = []
         self.refuse: dict[bytes, ReasonCode] = {}
         self.connects: list[Connect] = []
+        self.subscribes: list[Subscribe] = []
         self.ended: list[Closed] = []
         self._received: dict[int, bytes] = {}  # QoS 2 packet ids until PUBREL, with their payload
         self._queue: deque[Publish] = deque()
@@ -103,6 +104,7 @@ class ServerSession:
                     del self._released[event.packet_id]
                     self._quota += 1
             case Subscribe():
+                self.subscribes.append(event)
                 self._send(Suback(event.packet_id, [ReasonCode(wanted.qos) for wanted in event.filters]))
             case Unsubscribe():
                 self._send(Unsuback(event.packet_id, [ReasonCode.SUCCESS for _ in event.filters]))

@@ -13,6 +13,7 @@ from edge.client.errors import (
 from edge.client.limits import Limits
 from edge.errors import PublishRefused
 from mqtt.errors import LocalProtocolError
+from tests.faithful_client import eventually
 from tests.unit.edge.client.client_harness import NOBODY, client, complete, url_of
 from tests.unit.edge.client.server_host import ServerHost
 from tests.unit.gateway.host.socket_gateway import SocketGateway
@@ -56,6 +57,24 @@ def test_an_application_that_never_reads_can_still_publish() -> None:
                 await (await one.publish("t")).acknowledged
             stream = one.messages()
             assert [int((await anext(stream)).payload) for _ in range(20)] == list(range(20))
+
+    complete(run())
+
+
+def test_a_connection_that_ends_before_a_lost_session_has_its_subscriptions_again() -> None:
+    """The server has made a new session, so the connection after that resumes one without subscriptions."""
+
+    async def run() -> None:
+        async with ServerHost() as server, client(server.url) as one:
+            await one.subscribe("i")
+            await one.subscribe("j")
+            server.session.forget()
+            server.drop_at.add(server.reads + 2)  # CONNECT is answered, SUBSCRIBE is not
+            server.drop()
+            await eventually(lambda: server.connections == 3, "the third connection")
+            await one.subscribe("k")  # what was sent on that connection before has been read
+            asked = [[wanted.filter for wanted in packet.filters] for packet in server.session.subscribes]
+            assert asked == [["i"], ["j"], ["i", "j"], ["i", "j"], ["k"]]
 
     complete(run())
 
