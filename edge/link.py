@@ -145,9 +145,10 @@ async def open_link(address: Address, receiver: Receiver, timeout_s: float) -> L
             return await _open(address, _make_link(address, receiver))
     except TimeoutError as error:
         raise Unreachable(f"{address} did not answer within {timeout_s:g} s") from error
-    except OSError as error:  # includes SSLError
+    except (OSError, ValueError) as error:  # SSLError is an OSError; ValueError: no host has such a name
         # asyncio gives no text if the server closes during the handshake of TLS.
-        reason = error.strerror or str(error) or f"it closed the connection ({type(error).__name__})"
+        said = getattr(error, "strerror", None) or str(error)
+        reason = said or f"it closed the connection ({type(error).__name__})"
         raise Unreachable(f"{address} cannot be reached: {reason}") from error
 
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge.errors import ConnectionLost, ConnectRefused, MqttClientError, Unreachable
-from edge.link import Address, Link
+from edge.link import Address, Link, QuicTls
 from edge.mqtt_client import MqttClient
 from edge.reconnect import FullJitter, StayConnected, is_final
 from harness.keys import Authority
@@ -143,6 +143,21 @@ def test_a_server_reads_everything_that_was_sent_before_the_end() -> None:
             return bytes(await received)
 
     assert asyncio.run(asyncio.wait_for(run(), 10)).endswith(b"words\xe0\x00")
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        Address("a..b", 1),
+        Address("a" * 64, 1, websocket_path="/mqtt"),
+        Address("a:b", 1, websocket_path="/mqtt"),
+        Address("a..b", 1, quic=QuicTls()),
+    ],
+)
+def test_a_name_that_no_host_can_have(address: Address) -> None:
+    """An access point or a gateway may have said it: the next one is tried."""
+    with pytest.raises(Unreachable, match="cannot be reached"):
+        asyncio.run(MqttClient(address, Connect("c")).connect())
 
 
 def test_a_server_of_3_1_1_only() -> None:
