@@ -7,10 +7,10 @@ from mqtt.aliases import OutboundAliases
 from mqtt.codes import ALLOWED_REASONS, PacketType, ReasonCode
 from mqtt.encode import encode_publish
 from mqtt.errors import LocalProtocolError
-from mqtt.packets import Publish
+from mqtt.packets import Properties, Publish
 from mqtt.properties import NO_PROPERTIES, encode_properties
 from mqtt.topics import is_topic_name
-from mqtt.wire import VARINT_MAX, write_varint
+from mqtt.wire import MANY, VARINT_MAX, write_varint
 
 _PUBLISH: Final = PacketType.PUBLISH
 
@@ -36,7 +36,8 @@ def topic_bytes(topic: str) -> bytes:
 
 def check_publish(packet: Publish) -> None:
     """LocalProtocolError if a client must not send it. Whatever passes can be encoded, now or on a later connection,
-    and be delivered to any subscriber. Also for messages that come another way, and that MQTT clients are to get."""
+    and the server can read it: otherwise it would end each connection on which the message is sent again. Also for
+    messages that come another way, and that MQTT clients are to get."""
     raw = topic_bytes(packet.topic)
     if packet.qos not in (0, 1, 2):
         raise LocalProtocolError(f"QoS {packet.qos} does not exist: use 0, 1 or 2")
@@ -47,10 +48,24 @@ def check_publish(packet: Publish) -> None:
             if name in properties:
                 raise LocalProtocolError(f"the caller must not set {name} in a PUBLISH")
         section = len(encode_properties(properties, _PUBLISH)) + 4  # a topic alias, and a longer length
-        if "response_topic" in properties and not is_topic_name(properties["response_topic"]):  # [MQTT-3.3.2-14]
-            raise LocalProtocolError("the response topic is not a topic name: it is empty, too long or has wildcards")
+        _check_properties(packet.payload, properties)
     if 9 + len(raw) + section + len(packet.payload) > VARINT_MAX:
         raise LocalProtocolError(f"a payload of {len(packet.payload)} bytes is too large for a PUBLISH")
+
+
+def _check_properties(payload: bytes, properties: Properties) -> None:
+    """Raises LocalProtocolError for values that can be encoded and that a server must not accept (3.3.2.3)."""
+    response_topic = properties.get("response_topic")
+    if response_topic is not None and not is_topic_name(response_topic):  # [MQTT-3.3.2-14]
+        raise LocalProtocolError(f"{response_topic[:100]!r} is not a topic name: nobody could answer there")
+    pairs = len(properties.get("user_property", ()))
+    if pairs > MANY:
+        raise LocalProtocolError(f"{pairs:,} user properties are too many: give {MANY:,} at most")
+    if properties.get("payload_format_indicator"):
+        try:
+            payload.decode()
+        except UnicodeDecodeError as error:
+            raise LocalProtocolError("the payload is declared as UTF-8 but is not UTF-8") from error
 
 
 def check_reason(reason: ReasonCode, version: int) -> None:

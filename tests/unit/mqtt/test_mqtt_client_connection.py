@@ -235,14 +235,17 @@ def test_a_filter_that_is_none_is_not_sent(topic_filter: str) -> None:
         ("t", 1, {"response_topic": 7}),
         *[("t", 1, {"response_topic": topic}) for topic in ("", "a/+", "#")],
         ("t", 1, {"server_keep_alive": 7}),
+        ("t", 1, {"payload_format_indicator": 1}),
+        ("t", 1, {"user_property": [("a", "b")] * 4_097}),
     ],
 )
 def test_a_message_that_mqtt_does_not_allow(topic: str, qos: int, properties: Any) -> None:
-    server = Script().connected()
+    """A server that gets one ends the connection, and so would each one on which it is sent again."""
+    server, not_utf8 = Script().connected(), b"\xff"
     with pytest.raises(LocalProtocolError):
-        server.client.publish(topic, b"", qos, properties=properties)
+        server.client.publish(topic, not_utf8, qos, properties=properties)
     with pytest.raises(LocalProtocolError):
-        server.session.publish(topic, b"", qos, properties=properties)
+        server.session.publish(topic, not_utf8, qos, properties=properties)
     assert server.client.outgoing() == b""
     assert not server.session.unacknowledged
 
