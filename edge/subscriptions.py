@@ -7,6 +7,9 @@ from edge.errors import SubscribeRefused
 from mqtt.codes import ReasonCode
 from mqtt.packets import Properties, Suback, Subscription, Unsuback
 
+TOGETHER_MAX: Final = 100
+"""Filters of one SUBSCRIBE: all of them may be more than a packet may have, or a server accepts in one."""
+
 _FAILURE: Final = ReasonCode.UNSPECIFIED_ERROR
 
 
@@ -40,14 +43,14 @@ class Subscriptions:
 
     def missing(self) -> list[tuple[list[Subscription], Properties | None]]:
         """The subscriptions that the server has not granted since it lost the session, one group per SUBSCRIBE:
-        consecutive ones with the same properties go together."""
+        consecutive ones with the same properties go together, 100 at most."""
         packets: list[tuple[list[Subscription], Properties | None]] = []
         if not self._missing:
             return packets
         for topic_filter, (subscription, properties) in self._granted.items():
             if topic_filter not in self._missing:
                 continue
-            if not packets or packets[-1][1] != properties:
+            if not packets or packets[-1][1] != properties or len(packets[-1][0]) == TOGETHER_MAX:
                 packets.append(([], properties))
             packets[-1][0].append(subscription)
         return packets

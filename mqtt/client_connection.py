@@ -21,7 +21,7 @@ from mqtt import codes
 from mqtt.aliases import InboundAliases
 from mqtt.client_events import Closed, EndedBy, Event, Published
 from mqtt.client_keep_alive import Due, KeepAlive
-from mqtt.client_limits import NO_LIMITS, ClientLimits, ServerLimits, check_filters, in_flight_max
+from mqtt.client_limits import NO_LIMITS, ClientLimits, ServerLimits, check_filters, check_subscriptions, in_flight_max
 from mqtt.client_publish import PublishEncoder, check_publish, check_reason
 from mqtt.client_session import ClientSession
 from mqtt.client_state import State, Step, next_state
@@ -196,7 +196,7 @@ class ClientConnection:
         Raises LocalProtocolError (not connected, not well formed), ServerLimitError, QueueFullError.
         """
         wanted, is_v5 = list(filters), self.connect.version == codes.VERSION_5
-        check_filters([subscription.filter for subscription in wanted], is_v5)
+        check_subscriptions(wanted, is_v5)
         if is_v5:
             self.server.check_subscribe(wanted, bool((properties or {}).get("subscription_identifier")))
         return self._request(lambda packet_id: Subscribe(packet_id, wanted, properties))

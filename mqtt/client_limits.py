@@ -10,6 +10,7 @@ from mqtt.errors import LocalProtocolError, ServerLimitError
 from mqtt.limits import RECEIVE_MAXIMUM_DEFAULT
 from mqtt.packets import Connack, Publish, Subscription
 from mqtt.topics import SHARED_PREFIX, may_subscribe
+from mqtt.wire import MANY
 
 PACKET_SIZE_UNLIMITED: Final = 1 << 32
 _IN_FLIGHT_3_1_1: Final = 20
@@ -86,10 +87,20 @@ def in_flight_max(limits: ClientLimits, server: ServerLimits, version: int) -> i
     return min(most, server.receive_maximum)
 
 
+def check_subscriptions(wanted: Sequence[Subscription], is_v5: bool) -> None:
+    """LocalProtocolError if a server must not accept them: it would end the connection."""
+    check_filters([one.filter for one in wanted], is_v5)
+    for one in wanted:
+        if is_v5 and one.no_local and one.filter.startswith(SHARED_PREFIX):  # [MQTT-3.8.3-4]
+            raise LocalProtocolError(f"{one.filter[:100]!r} is a shared subscription, which cannot have No Local")
+
+
 def check_filters(filters: Sequence[str], is_v5: bool) -> None:
     """LocalProtocolError if these filters are not allowed in SUBSCRIBE and UNSUBSCRIBE."""
     if not filters:
         raise LocalProtocolError("at least one topic filter is needed")
+    if len(filters) > MANY:
+        raise LocalProtocolError(f"{len(filters):,} topic filters are too many for one request: give {MANY:,} at most")
     for topic_filter in filters:
         if not may_subscribe(topic_filter, is_v5):
             raise LocalProtocolError(f"{topic_filter[:100]!r} is not a topic filter")

@@ -225,6 +225,17 @@ def test_a_filter_that_is_none_is_not_sent(topic_filter: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "wanted", [[Subscription("$share/g/a", no_local=True)], [Subscription(f"a/{number}") for number in range(4_097)]]
+)
+def test_subscriptions_for_which_a_server_ends_the_connection(wanted: list[Subscription]) -> None:
+    """A client that asks again on each connection would never learn why."""
+    server = Script().connected()
+    with pytest.raises(LocalProtocolError):
+        server.client.subscribe([Subscription("good"), *wanted])
+    assert server.client.outgoing() == b""
+
+
+@pytest.mark.parametrize(
     ("topic", "qos", "properties"),
     [
         *[(topic, 1, None) for topic in ("", "a/+", "#", "a\0", "x" * 65_536, "\ud800")],

@@ -79,6 +79,25 @@ def test_a_connection_that_ends_before_a_lost_session_has_its_subscriptions_agai
     complete(run())
 
 
+def test_many_subscriptions_are_asked_for_again_in_parts() -> None:
+    """All of them in one packet may be more than the server accepts."""
+
+    async def run() -> None:
+        async with ServerHost() as server, client(server.url) as one:
+            names = [f"i/{number}" for number in range(250)]
+            for start in range(0, len(names), 25):
+                await one.subscribe(*names[start : start + 25])
+            server.session.forget()
+            server.session.subscribes.clear()
+            server.drop()
+            await eventually(lambda: len(server.session.subscribes) == 3, "three SUBSCRIBE packets")
+            asked = [[wanted.filter for wanted in packet.filters] for packet in server.session.subscribes]
+            assert [len(part) for part in asked] == [100, 100, 50]
+            assert [name for part in asked for name in part] == names
+
+    complete(run())
+
+
 def test_requests_and_replies(gateway: SocketGateway) -> None:
     async def run() -> None:
         async with client(url_of(gateway), "asker") as asker, client(url_of(gateway), "answerer") as answerer:
