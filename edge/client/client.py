@@ -75,6 +75,7 @@ class Client:
         self._changes = Changes()
         self._requests = Requests(self._limits.requests)
         self._tasks: list[asyncio.Task[None]] = []
+        self._closing: asyncio.Task[None] | None = None
         self._failure: Exception | None = ClientClosed("the client is not open: use `async with`")
         self._was_opened = False
         self._rounds = 0
@@ -129,10 +130,14 @@ class Client:
             await self._bearer.network_changed()
 
     async def close(self) -> None:
-        """Disconnects and releases the file. Messages that are not acknowledged stay in it."""
-        tasks, self._tasks = self._tasks, []
-        if not tasks:
-            return
+        """Disconnects and releases the file. Messages that are not acknowledged stay in it. It ends even if the caller
+        is cancelled, and may be called again: all return once the file is released."""
+        if self._closing is None and self._tasks:
+            self._closing = asyncio.create_task(self._close(self._tasks))
+        if self._closing is not None:
+            await asyncio.shield(self._closing)
+
+    async def _close(self, tasks: list[asyncio.Task[None]]) -> None:
         closed = ClientClosed("the client is closed; what it has accepted is in its store")
         self._failure = self._failure or closed
         for task in tasks:

@@ -268,6 +268,25 @@ def test_over_tls_to_a_server_that_is_trusted(tmp_path: Path, is_trusted: bool) 
     complete(run())
 
 
+@pytest.mark.parametrize("turns", range(8))
+def test_who_no_longer_waits_for_the_end_leaves_no_file_open(tmp_path: Path, turns: int) -> None:
+    async def run() -> None:
+        async with ServerHost() as server:
+            one = client(server.url, store=tmp_path / "o")
+            await one.__aenter__()
+            await one.connected()
+            closing = asyncio.create_task(one.close())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            closing.cancel()
+            await asyncio.wait([closing])
+            await asyncio.gather(one.close(), one.close())
+            async with client(server.url, store=tmp_path / "o") as again:
+                await again.connected()
+
+    complete(run())
+
+
 def test_it_is_closed_although_the_server_is_silent() -> None:
     async def run() -> None:
         async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
