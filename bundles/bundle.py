@@ -8,9 +8,11 @@ Ed25519 (RFC 8032) over a label, the header and the ciphertext; the label keeps 
 The id of a message is derived from originator, incarnation and sequence, so it is the same on every way. `incarnation`
 is a random number that names the originator's store: a reinstalled device is another one, and counts from 1 again.
 
-No clock is trusted for the removal of duplicates: `low_water` is the sequence below which no message to this recipient
-is still alive, as the originator knows: to the agent of an envelope, else to the platform, whatever the destinations. A
-recipient refuses what is below it (:mod:`bundles.seen`).
+No clock is trusted for the removal of duplicates. Two sequences say what the originator knows of its earlier messages
+to this recipient: to the agent of an envelope, else to the platform, whatever the destinations. Below `low_water` all
+have a receipt, or their lifetime is over: no gateway takes them any more. But the agent of an envelope may not have
+what has a gateway's receipt only. It has all below `ended_below`, or their lifetime is over. What is below the mark
+that counts is refused (:mod:`bundles.seen`).
 """
 
 import struct
@@ -28,7 +30,7 @@ from bundles.errors import FormatError, SignatureError
 from bundles.wire import NAME_BYTES_MAX, Reader, write_binary, write_text, write_uint
 from schemas.identity import INBOX_MARK, message_id_of
 
-VERSION: Final = 1
+VERSION: Final = 2
 SIGNATURE_BYTES: Final = 64
 DESTINATION_BYTES_MAX: Final = 1024
 HEADER_BYTES_MAX: Final = 2048
@@ -39,9 +41,9 @@ _OUTSIDE_BYTES: Final = 6
 """Version, hop count and age, before what is signed."""
 _STORE: Final = struct.Struct(">QQ")
 """Of a header: incarnation, sequence."""
-_REST: Final = struct.Struct(">BQIQ")
-"""Of a header: kind, creation time, lifetime, low-water mark."""
-_LABEL: Final = b"waystation bundle 1\0"
+_REST: Final = struct.Struct(">BQIQQ")
+"""Of a header: kind, creation time, lifetime, low-water mark, mark of what has ended."""
+_LABEL: Final = b"waystation bundle 2\0"
 
 
 class Kind(IntEnum):
@@ -57,7 +59,7 @@ _KINDS: Final = {int(kind): kind for kind in Kind}
 @dataclass(frozen=True, slots=True)
 class Header:
     """What the originator says of a message, and signs. Times are milliseconds since the epoch, by its clock; the
-    lifetime is in seconds. `sequence` and `low_water` count from 1."""
+    lifetime is in seconds. `sequence` counts from 1; 1 <= `ended_below` <= `low_water` <= `sequence`."""
 
     originator: str
     incarnation: int
@@ -67,6 +69,7 @@ class Header:
     created_ms: int
     lifetime_s: int
     low_water: int = 1
+    ended_below: int = 1
 
     @property
     def message_id(self) -> str:
@@ -171,6 +174,7 @@ def encode_header(header: Header) -> bytes:
             write_uint(header.created_ms, 8, "creation time"),
             write_uint(header.lifetime_s, 4, "lifetime"),
             write_uint(header.low_water, 8, "low-water mark"),
+            write_uint(header.ended_below, 8, "mark of what has ended"),
         )
     )
 
@@ -181,12 +185,12 @@ def decode_header(raw: bytes) -> Header:
     originator = reader.text(NAME_BYTES_MAX)
     incarnation, sequence = _STORE.unpack(reader.take(_STORE.size))
     destination = reader.text(DESTINATION_BYTES_MAX)
-    number, created_ms, lifetime_s, low_water = _REST.unpack(reader.take(_REST.size))
+    number, created_ms, lifetime_s, *marks = _REST.unpack(reader.take(_REST.size))
     kind = _KINDS.get(number)
     if kind is None:
         raise FormatError(f"kind {number} of a bundle is unknown")
     reader.finish()
-    header = Header(originator, incarnation, sequence, destination, kind, created_ms, lifetime_s, low_water)
+    header = Header(originator, incarnation, sequence, destination, kind, created_ms, lifetime_s, *marks)
     _check(header)
     return header
 
@@ -198,6 +202,8 @@ def _check(header: Header) -> None:
         raise FormatError(f"an envelope is sent to an agent's inbox, @client-id, not to {header.destination}")
     if not 1 <= header.low_water <= header.sequence:
         raise FormatError(f"low-water mark {header.low_water} is not within 1 and the sequence {header.sequence}")
+    if not 1 <= header.ended_below <= header.low_water:
+        raise FormatError(f"mark {header.ended_below} of what has ended is not within 1 and {header.low_water}")
 
 
 def _encode_signed(header: Header, ciphertext: bytes) -> bytes:

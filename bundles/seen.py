@@ -1,9 +1,14 @@
 """What a recipient has been given, so that it sees each message once, whichever way its copies come (M14).
 
 No list of recent ids: such a list rolls over, and what it forgets is delivered again. Instead, for each originator and
-incarnation, a low-water mark and the sequences at or above it that were taken. A bundle carries the low-water mark of
-its originator, below which no message to this recipient is alive; the mark only rises, and what is below is refused.
-So memory is bounded by the messages that are alive, and no clock is trusted.
+incarnation, a low-water mark and the sequences at or above it that were taken. The mark only rises, and what is below
+is refused. So memory is bounded by the messages that are alive, and no clock is trusted.
+
+A bundle carries two marks of its originator (:mod:`bundles.bundle`), and the way on which it comes says which counts:
+
+* *From the platform*: `low_water`. What is below it may be with the platform; but that brings what it has in the order
+  in which it took it, so all of that has come before.
+* *From a peer*: `ended_below`. What the platform still has may come later, and must not be refused then.
 """
 
 from collections.abc import Iterable
@@ -52,8 +57,9 @@ class Seen:
         taken = self._sources.get((header.originator, header.incarnation))
         return taken is not None and (header.sequence < taken.low_water or header.sequence in taken.above)
 
-    def take(self, header: Header) -> Verdict:
-        """Remembers a message that is to be given to the application now, if the verdict is NEW."""
+    def take(self, header: Header, *, from_platform: bool = False) -> Verdict:
+        """Remembers a message that is to be given to the application now, if the verdict is NEW. `from_platform`: it
+        comes from the recipient's inbox there, in the inbox's order."""
         if self.has(header):
             return Verdict.DUPLICATE
         source = header.originator, header.incarnation
@@ -62,9 +68,10 @@ class Seen:
             if len(self._sources) >= self._sources_max:
                 return Verdict.FULL
             taken = self._sources[source] = _Taken()
-        if header.low_water > taken.low_water:
-            taken.low_water = header.low_water
-            taken.above = {sequence for sequence in taken.above if sequence >= header.low_water}
+        low_water = header.low_water if from_platform else header.ended_below
+        if low_water > taken.low_water:
+            taken.low_water = low_water
+            taken.above = {sequence for sequence in taken.above if sequence >= low_water}
         if len(taken.above) >= self._above_max:
             return Verdict.FULL
         taken.above.add(header.sequence)

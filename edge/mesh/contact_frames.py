@@ -14,7 +14,7 @@ from bundles.receipt import RECEIPT_BYTES_MAX
 from bundles.wire import ID_BYTES, NAME_BYTES_MAX, Reader, write_binary, write_id, write_text, write_uint
 from edge.mesh.errors import PeerError
 
-PROTOCOL: Final = b"WSM1"
+PROTOCOL: Final = b"WSM2"
 """Begins hello: what this is, and the version."""
 HEAD_BYTES: Final = 5
 FRAME_BYTES_MIN: Final = 4_096

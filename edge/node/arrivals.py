@@ -60,14 +60,19 @@ class Arrivals:
         self.messages, self.size, self._number = inbox
 
     def arrive(
-        self, bundle: Bundle, then: Callable[[Receipt], None], refused: Callable[[Reason], None]
+        self,
+        bundle: Bundle,
+        then: Callable[[Receipt], None],
+        refused: Callable[[Reason], None],
+        *,
+        from_platform: bool = False,
     ) -> Receipt | None:
         """A verified bundle to us. Either `then` is called with our receipt, when all is durable; or `refused`, and
-        None returned."""
+        None returned. `from_platform`: see :meth:`bundles.seen.Seen.take`."""
         header, journal = bundle.header, self._journal
         seen = self._seen.get((header.originator, header.incarnation))
         if seen is None or not seen.has(header):
-            reason = self._refusal(bundle, seen) or self._take(bundle)
+            reason = self._refusal(bundle, seen) or self._take(bundle, from_platform)
             if reason is not None:
                 refused(reason)
                 return None
@@ -94,10 +99,10 @@ class Arrivals:
             return Reason.FULL
         return None
 
-    def _take(self, bundle: Bundle) -> Reason | None:
+    def _take(self, bundle: Bundle, from_platform: bool) -> Reason | None:
         header, source = bundle.header, (bundle.header.originator, bundle.header.incarnation)
         seen = self._seen.setdefault(source, Seen(1))
-        if seen.take(header) is Verdict.FULL:
+        if seen.take(header, from_platform=from_platform) is Verdict.FULL:
             return Reason.FULL
         batch = self._journal.change()
         batch.taken[source] = seen
@@ -112,11 +117,11 @@ class Arrivals:
             batch.done.append(self._on_arrival)
         return None
 
-    async def receipt_for(
+    async def receipt_from_platform(
         self, bundle: Bundle, failed: asyncio.Future[None], on_arrival: Callable[[], None]
     ) -> Receipt:
-        """As :meth:`arrive`: our receipt, once the bundle is durable. `failed` has the error if the store fails. Raises
-        StoreFull, StoreError, NodeError."""
+        """As :meth:`arrive`, of a bundle from the platform: our receipt, once the bundle is durable. `failed` has the
+        error if the store fails. Raises StoreFull, StoreError, NodeError."""
         answer: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
 
         def refused(reason: Reason) -> None:
@@ -130,7 +135,7 @@ class Arrivals:
                 answer.set_result(receipt)
             on_arrival()
 
-        self.arrive(bundle, then, refused)
+        self.arrive(bundle, then, refused, from_platform=True)
         waiting: list[asyncio.Future[Any]] = [answer, failed]
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         if not answer.done():

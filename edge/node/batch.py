@@ -10,6 +10,7 @@ from bundles.receipt import Receipt
 from bundles.seen import Seen, SeenState, Source
 from edge.mesh.known_receipts import KnownReceipts
 from edge.mesh.pending_reports import PendingReport
+from edge.node.at_platform import AtPlatformRow, Changes
 from edge.node.held_on_disk import DiskHeld, HeldOnDisk
 
 
@@ -83,6 +84,7 @@ class Batch:
     budgets: dict[str, int | None] = field(default_factory=dict)
     removed: dict[str, None] = field(default_factory=dict)
     receipts: list[Receipt] = field(default_factory=list)
+    at_platform: Changes = field(default_factory=dict)
     taken: dict[Source, Seen] = field(default_factory=dict)
     arrived: list[InboxRow] = field(default_factory=list)
     handed_over: list[int] = field(default_factory=list)
@@ -141,6 +143,7 @@ class Recovered:
     bundles: list[DiskHeld]
     unsealed: list[UnsealedRow]  # without their plaintext
     receipts: KnownReceipts
+    at_platform: list[AtPlatformRow]  # in the order in which they end
     seen: list[SeenState]
     certificates: list[bytes]
     revocations: bytes

@@ -28,6 +28,7 @@ from edge.client.sqlite_file import SqliteFile, create_tables
 from edge.mesh.known_receipts import KnownReceipts
 from edge.mesh.limits import MeshLimits
 from edge.mesh.pending_reports import PendingReport
+from edge.node.at_platform import AtPlatformRow
 from edge.node.batch import Batch, BundleRow, InboxRow, Meta, NoticeRow, Recovered, Step, UnsealedRow
 from edge.node.held_on_disk import DiskHeld, HeldOnDisk, Sealed
 from schemas.events import MessagePresenceEvent
@@ -35,11 +36,11 @@ from schemas.sql import named_blocks
 
 _SQL: Final = named_blocks(Path(__file__).with_suffix(".sql").read_text(encoding="utf-8"))
 _APPLICATION_ID: Final = 0x5741594E  # "WAYN"
-_FORMAT: Final = 1
+_FORMAT: Final = 2
 _encode: Final = msgspec.msgpack.encode
 _decode: Final = msgspec.msgpack.decode
 _KINDS: Final = {int(kind): kind for kind in Kind}
-_header_decoder: Final = msgspec.msgpack.Decoder(tuple[str, int, int, str, int, int, int, int])
+_header_decoder: Final = msgspec.msgpack.Decoder(tuple[str, int, int, str, int, int, int, int, int])
 
 
 class StepLog(Protocol):
@@ -83,6 +84,7 @@ class BundleStore(SqliteFile):
                 [_stored(row, records) for row in execute(_SQL["bundles"])],
                 [UnsealedRow(_header(row[2]), row[0], row[1], b"") for row in execute(_SQL["unsealed"])],
                 self._known_receipts(),
+                [AtPlatformRow(*row) for row in execute(_SQL["at_platform"])],
                 [_seen(row[0]) for row in execute(_SQL["seen"])],
                 [row[0] for row in execute(_SQL["certificates"])],
                 next((row[0] for row in execute(_SQL["revocations"])), b""),
@@ -160,6 +162,10 @@ class BundleStore(SqliteFile):
             many(_SQL["tell"], [(number,) for number in batch.told])
             many(_SQL["add_report"], [(one.number, _encode(one.event)) for one in batch.reports.values()])
             many(_SQL["remove_report"], [(number,) for number in batch.reports_over])
+            if batch.at_platform:
+                rows = batch.at_platform.items()
+                many(_SQL["remove_at_platform"], [(sequence,) for sequence, row in rows if row is None])
+                many(_SQL["save_at_platform"], [row for _, row in rows if row is not None])
             if batch.receipts:
                 many(_SQL["add_receipt"], [(UUID(one.message_id).bytes, one.encoded) for one in batch.receipts])
                 db.execute(_SQL["bound_receipts"], (self._receipts,))
@@ -237,7 +243,7 @@ def _raw_header(header: Header) -> bytes:
     return _encode(
         (
             *(header.originator, header.incarnation, header.sequence, header.destination, int(header.kind)),
-            *(header.created_ms, header.lifetime_s, header.low_water),
+            *(header.created_ms, header.lifetime_s, header.low_water, header.ended_below),
         )
     )
 

@@ -27,6 +27,12 @@ CREATE TABLE unsealed (
     plaintext BLOB NOT NULL
 );
 CREATE TABLE receipt (number INTEGER PRIMARY KEY, id BLOB NOT NULL UNIQUE, receipt BLOB NOT NULL);
+CREATE TABLE at_platform (
+    sequence INTEGER PRIMARY KEY,
+    recipient TEXT NOT NULL,
+    until_s REAL NOT NULL,
+    id TEXT NOT NULL
+);
 CREATE TABLE seen (source BLOB PRIMARY KEY, state BLOB NOT NULL);
 CREATE TABLE inbox (
     number INTEGER PRIMARY KEY,
@@ -92,6 +98,15 @@ SELECT receipt FROM receipt ORDER BY number;
 
 -- name: receipt
 SELECT receipt FROM receipt WHERE id = ?;
+
+-- name: at_platform
+SELECT sequence, recipient, until_s, id FROM at_platform ORDER BY until_s;
+
+-- name: save_at_platform
+INSERT OR REPLACE INTO at_platform VALUES (?, ?, ?, ?);
+
+-- name: remove_at_platform
+DELETE FROM at_platform WHERE sequence = ?;
 
 -- name: save_seen
 INSERT OR REPLACE INTO seen VALUES (?, ?);

@@ -12,12 +12,14 @@ from itertools import islice
 from typing import Final
 
 from bundles.bundle import SIGNATURE_BYTES, Bundle, Header
+from bundles.receipt import Receipt
 from edge.client.errors import LifetimeNotAllowed, MessageTooLarge, NotAccepted, StoreDamaged, StoreFull
 from edge.mesh.carrier import Carrier
 from edge.mesh.contact_frames import Reason
 from edge.mesh.errors import ConflictError
 from edge.mesh.held import Held, HeldById
 from edge.mesh.known_receipts import KnownReceipts
+from edge.node.at_platform import AtPlatform
 from edge.node.disk_receipts import DiskReceipts
 from edge.node.held_on_disk import DiskHeld, HeldOnDisk, Sealed
 from edge.node.held_table import HeldTable
@@ -110,10 +112,11 @@ class DiskCarrier(Carrier):
     """A carrier whose ciphertexts are on disk. Call :meth:`keep_in` first. What leaves memory leaves the disk, with the
     journal's next commit."""
 
-    def keep_in(self, journal: Journal, records: HeldOnDisk, receipts: KnownReceipts) -> None:
+    def keep_in(self, journal: Journal, records: HeldOnDisk, receipts: KnownReceipts, at_platform: AtPlatform) -> None:
         """Ciphertexts and receipts are read from, and removals noted in, this journal; `records` makes what is in
-        memory; `receipts`: those that were there at the start."""
-        self._journal, self._records, self.receipts = journal, records, receipts
+        memory; `receipts`: those that were there at the start; `at_platform`: the messages of which a recipient's
+        receipt is still news when a gateway's is known."""
+        self._journal, self._records, self.receipts, self._at_platform = journal, records, receipts, at_platform
         receipts.keep_in(DiskReceipts(journal))
         self.ciphertexts = records.parts = Ciphertexts(journal, CACHE_BYTES)
 
@@ -157,6 +160,9 @@ class DiskCarrier(Carrier):
     def drop(self, message_id: str) -> None:
         """A message of ours is given up."""
         self._remove(message_id)
+
+    def _is_news(self, receipt: Receipt) -> bool:
+        return self._at_platform.is_ended_by(receipt) or super()._is_news(receipt)
 
     def _remove(self, message_id: str) -> None:
         if message_id in self:

@@ -1,4 +1,4 @@
-"""A bundle whose ciphertext and signature are on disk, in about 130 bytes of memory (M2, M19).
+"""A bundle whose ciphertext and signature are on disk, in about 140 bytes of memory (M2, M19).
 
 An agent may hold 100,000 bundles and has 80 MB, so what is kept of each is small: the numbers of its header and its id
 in one byte string, and a reference to what many have in common: originator, destination, kind, lifetime and copy budget
@@ -17,11 +17,11 @@ from bundles.id_table import raw_id, text_id
 from edge.mesh.held import Held
 from schemas.identity import INBOX_MARK
 
-_NUMBERS: Final = Struct("<QQQdIIB")  # sequence, created_ms, low_water, since, size, age_s, hops
+_NUMBERS: Final = Struct("<QQQQdIIB")  # sequence, created_ms, low_water, ended_below, since, size, age_s, hops
 _SEQUENCE: Final = Struct("<Q")
 _AGE: Final = Struct("<dII")  # since, size, age_s
 _ID_AT: Final = _NUMBERS.size
-_AGE_AT: Final = 24
+_AGE_AT: Final = 32
 _CommonKey = tuple[str, int, str, int, int, int | None, int, bool]
 
 
@@ -102,10 +102,10 @@ class DiskHeld(msgspec.Struct, Held, gc=False, eq=False):
     @property
     def header(self) -> Header:
         common = self.common
-        sequence, created_ms, low_water, *_ = _NUMBERS.unpack_from(self.numbers)
+        sequence, created_ms, low_water, ended_below, *_ = _NUMBERS.unpack_from(self.numbers)
         return Header(
             *(common.originator, common.incarnation, sequence, common.destination, common.kind),
-            *(created_ms, common.lifetime_s, low_water),
+            *(created_ms, common.lifetime_s, low_water, ended_below),
         )
 
     @property
@@ -152,14 +152,14 @@ class HeldOnDisk:
         header = bundle.header
         row = (
             *(header.originator, header.incarnation, header.sequence, header.destination, int(header.kind)),
-            *(header.created_ms, header.lifetime_s, header.low_water),
+            *(header.created_ms, header.lifetime_s, header.low_water, header.ended_below),
         )
         return self.record(raw_id(bundle.message_id), row, bundle.hops, bundle.age_s, copies, since, bundle.size)
 
     def record(
         self,
         raw: bytes,
-        header: tuple[str, int, int, str, int, int, int, int],
+        header: tuple[str, int, int, str, int, int, int, int, int],
         hops: int,
         age_s: int,
         copies: int | None,
@@ -167,9 +167,9 @@ class HeldOnDisk:
         size: int,
     ) -> DiskHeld:
         """The same; `raw`: its id; `header`: its fields in order. Raises ValueError for a kind that does not exist."""
-        originator, incarnation, sequence, destination, kind, created_ms, lifetime_s, low_water = header
+        originator, incarnation, sequence, destination, kind, created_ms, lifetime_s, *marks = header
         common = self.common((originator, incarnation, destination, kind, lifetime_s, copies, 0, False))
-        return DiskHeld(common, _NUMBERS.pack(sequence, created_ms, low_water, since, size, age_s, hops) + raw)
+        return DiskHeld(common, _NUMBERS.pack(sequence, created_ms, *marks, since, size, age_s, hops) + raw)
 
     def common(self, key: _CommonKey) -> Common:
         """What bundles with these fields share."""

@@ -241,13 +241,13 @@ class MeshNode:
             self.contacts.end_all("a gateway can be reached" if is_up else "no gateway can be reached any more")
 
     async def take(self, bundle: Bundle) -> Receipt:
-        """A bundle to this agent that came from a gateway; our receipt, once it is durable, for a repetition too.
-        Raises NotForUs, SignatureError, StoreFull, StoreError."""
+        """A bundle to this agent that came from its inbox on the platform, in the inbox's order; our receipt, once it
+        is durable, for a repetition too. Raises NotForUs, SignatureError, StoreFull, StoreError."""
         if bundle.header.recipient != self._identity.name:
             raise NotForUs(f"bundle {bundle.message_id} is for {bundle.header.destination}, not for this agent")
         if not self.carrier.verify(bundle):
             raise SignatureError(f"there is no valid certificate of {bundle.header.originator}, who wrote the bundle")
-        return await self._arrivals.receipt_for(bundle, self._failed, self._fresh)
+        return await self._arrivals.receipt_from_platform(bundle, self._failed, self._fresh)
 
     async def settle(self, receipts: Sequence[Receipt]) -> None:
         """Receipts from a gateway: once they are on disk, contacts pass them on. One that is not valid is logged.
@@ -373,6 +373,7 @@ class MeshNode:
                     self._submissions.expired(held.bundle)
                     self.desk.expired(held)
                 self._submissions.expire_unsealed()
+                self._submissions.expire_at_platform()
                 not_before = loop.time() + EXPIRY_SHARE * (loop.time() - began)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(TICK_S):

@@ -12,7 +12,7 @@ leave the arrays later, and together.
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from bundles.bundle import Header
 from bundles.id_table import IdTable, raw_id, short_hash
@@ -22,6 +22,13 @@ _ENDED_MOST: Final = 1_000
 """Messages that have ended, which are kept without a search for them."""
 
 _ENDED: Final = 0xFFFF_FFFF
+
+
+class Ended(NamedTuple):
+    """A message that has ended here; `recipient` as above."""
+
+    sequence: int
+    recipient: str | None
 
 
 class OwnMessages:
@@ -62,12 +69,13 @@ class OwnMessages:
         at = self._find(receipt.message_id)
         return at is not None and (receipt.role is not Role.RECIPIENT or receipt.signer == self._recipient(at).name)
 
-    def end(self, message_id: str) -> bool:
-        """It has ended; False if it is not one of ours that is alive."""
+    def end(self, message_id: str) -> Ended | None:
+        """It has ended; None if it is not one of ours that is alive."""
         at = self._find(message_id)
         if at is None:
-            return False
+            return None
         found = self._recipient(at)
+        ended = Ended(self._sequences[at], found.name)
         self._places[at] = _ENDED
         self._alive -= 1
         found.alive -= 1
@@ -78,10 +86,10 @@ class OwnMessages:
             found.sequences, found.at = array("Q", filter(self._is_alive, found.sequences)), 0
         if len(self._sequences) - self._alive > max(_ENDED_MOST, self._alive):
             self._forget_ended()
-        return True
+        return ended
 
     def low_water(self, header: Header) -> int:
-        """Below which no message to the same recipient is alive; at most the message's own sequence."""
+        """Below which no message to the same recipient is alive here; at most the message's own sequence."""
         found = self._by_name.get(header.recipient)
         if found is None:
             return header.sequence

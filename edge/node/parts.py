@@ -9,6 +9,7 @@ from bundles.identity import Identity
 from bundles.known_certificates import KnownCertificates
 from edge.mesh.held import Held
 from edge.node.arrivals import Arrivals
+from edge.node.at_platform import AtPlatform
 from edge.node.batch import InboxRow, NoticeRow, Recovered
 from edge.node.certificates import Certificates
 from edge.node.disk_carrier import DiskCarrier
@@ -54,7 +55,9 @@ class Parts:
         carrier = self.carrier = DiskCarrier(
             *(name, journal.incarnation, known.originator_keys, known.signer_keys, limits(settings)), certificates=known
         )
-        carrier.keep_in(journal, found.records, found.receipts)
+        at_platform = AtPlatform(settings.lifetime_s)
+        at_platform.recover(found.at_platform)
+        carrier.keep_in(journal, found.records, found.receipts, at_platform)
         read = journal.read
         self.envelopes = HandOver[InboxRow](
             "a message",
@@ -72,7 +75,9 @@ class Parts:
             lambda row: journal.change(urgent=False).told.append(row.number),
             FullJitter(1.0, 60.0),
         )
-        self.submissions = Submissions(journal, carrier, known, identity, owner.on_held, self.notices.wake)
+        self.submissions = Submissions(
+            *(journal, carrier, at_platform, known, identity, owner.on_held, self.notices.wake)
+        )
         self.arrivals = Arrivals(
             *(journal, carrier, known, identity, self.envelopes.wake),
             messages_max=settings.inbox_messages,

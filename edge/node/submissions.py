@@ -3,6 +3,8 @@
 A message has its sequence, and so its id, before it is on disk, and is in the carrier, where contacts find it, after: a
 peer never has a message that this node could forget and whose number it could use again.
 
+A gateway's receipt for an envelope is not the recipient's: :mod:`edge.node.at_platform` keeps what follows from that.
+
 If the recipient's key is not known, the message waits as it is, only here. It has its place in the order of sequences,
 its capacity in the store, and it ages. It is sealed when the key comes.
 """
@@ -26,6 +28,7 @@ from bundles.identity import Identity
 from bundles.known_certificates import KnownCertificates
 from bundles.receipt import Receipt, Role
 from edge.client.errors import LifetimeNotAllowed
+from edge.node.at_platform import AtPlatform
 from edge.node.batch import BundleRow, NoticeRow, Step, UnsealedRow
 from edge.node.disk_carrier import DiskCarrier, signed_size
 from edge.node.held_on_disk import DiskHeld
@@ -50,12 +53,14 @@ class Submissions:
         self,
         journal: Journal,
         carrier: DiskCarrier,
+        at_platform: AtPlatform,
         known: KnownCertificates,
         identity: Callable[[], Identity],
         on_held: Callable[[Bundle], None],
         on_notice: Callable[[], None],
     ) -> None:
-        self._journal, self._carrier, self._known, self._identity = journal, carrier, known, identity
+        self._journal, self._carrier, self._at_platform = journal, carrier, at_platform
+        self._known, self._identity = known, identity
         self._on_held, self._on_notice = on_held, on_notice
         self._own = OwnMessages(partial(message_id_of, journal.name, journal.incarnation))
         self._unsealed: dict[int, UnsealedRow] = {}  # without their plaintext, in order
@@ -151,7 +156,9 @@ class Submissions:
         key = self._known.sealing_key(header.recipient)
         if key is None:
             return None
-        header = replace(header, low_water=self._own.low_water(header))
+        low_water = self._own.low_water(header)
+        ended_below = min(low_water, self._at_platform.lowest(header.recipient) or low_water)
+        header = replace(header, low_water=low_water, ended_below=ended_below)
         bundle = self._identity().bundle(header, sealing.seal(header, plaintext, key))
         return replace(bundle, age_s=age_s)
 
@@ -180,7 +187,10 @@ class Submissions:
         is_ours = self._own.is_settled_by(receipt)
         batch = self._journal.change(urgent=is_ours)
         batch.receipts.append(receipt)
-        if is_ours or receipt.message_id in batch.removed:
+        is_at_platform = self._at_platform.is_ended_by(receipt)
+        if is_at_platform:
+            batch.at_platform.update(self._at_platform.end(receipt.message_id))
+        if is_ours or is_at_platform or receipt.message_id in batch.removed:
             detail = f"says {receipt.signer} as {receipt.role.name.lower()}"
             event = ACKNOWLEDGED if receipt.role is Role.GATEWAY else DELIVERED
             batch.steps.append(Step(receipt.message_id, self._journal.wall_s, event, detail))
@@ -204,6 +214,12 @@ class Submissions:
         self._notify(message_id, None, reason)
         return True
 
+    def expire_at_platform(self) -> None:
+        """Forgets what the platform had of messages whose lifetime has passed."""
+        changes = self._at_platform.expire(self._journal.now_s)
+        if changes:
+            self._journal.change(urgent=False).at_platform.update(changes)
+
     def expire_unsealed(self) -> None:
         """Ends messages whose lifetime has passed before their key came."""
         now_s = self._journal.now_s
@@ -220,11 +236,16 @@ class Submissions:
             self._notify(message_id, None, f"{EXPIRED}; {detail}")
 
     def _notify(self, message_id: str, receipt: Receipt | None, reason: str = "") -> None:
-        if self._own.end(message_id):
-            self._notice += 1
-            batch = self._journal.change()
-            batch.notices.append(NoticeRow(self._notice, message_id, receipt, reason))
-            batch.done.append(self._on_notice)
+        ended = self._own.end(message_id)
+        if ended is None:
+            return
+        self._notice += 1
+        batch = self._journal.change()
+        batch.notices.append(NoticeRow(self._notice, message_id, receipt, reason))
+        batch.done.append(self._on_notice)
+        if receipt is not None and receipt.role is Role.GATEWAY and ended.recipient is not None:
+            began = self._at_platform.begin(message_id, ended.sequence, ended.recipient, self._journal.now_s)
+            batch.at_platform.update(began)
 
 
 def _succeed(future: "asyncio.Future[None]") -> None:

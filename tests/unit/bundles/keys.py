@@ -61,10 +61,10 @@ def signers(name: str, role: Role) -> Sequence[Ed25519PublicKey]:
 
 def header(sequence: int = 1, originator: str = "a", destination: str = "platform", **more: int) -> Header:
     kind = Kind.ENVELOPE if destination.startswith("@") else Kind.MESSAGE
-    fields = {"incarnation": 7, "created_ms": 1_000, "lifetime_s": DAY_S, "low_water": 1, **more}
+    fields = {"incarnation": 7, "created_ms": 1_000, "lifetime_s": DAY_S, "low_water": 1, "ended_below": 1, **more}
     return Header(
         *(originator, fields["incarnation"], sequence, destination, kind),
-        *(fields["created_ms"], fields["lifetime_s"], fields["low_water"]),
+        *(fields["created_ms"], fields["lifetime_s"], fields["low_water"], fields["ended_below"]),
     )
 
 

@@ -31,7 +31,8 @@ def headers(draw: st.DrawFn) -> Header:
         kind=kind,
         created_ms=draw(u64),
         lifetime_s=draw(st.integers(1, 2**32 - 1)),
-        low_water=draw(st.integers(1, sequence)),
+        low_water=(low_water := draw(st.integers(1, sequence))),
+        ended_below=draw(st.integers(1, low_water)),
     )
 
 
@@ -123,6 +124,7 @@ def test_a_message_has_one_id_on_every_way_and_no_other_has_it() -> None:
     [
         ({"lifetime_s": 0}, "lifetime"),
         ({"low_water": 2}, "low-water"),
+        ({"ended_below": 2}, "what has ended"),
         ({"originator": ""}, "originator"),
         ({"originator": "x" * 256}, "more than 255"),
         ({"destination": "\ud800"}, "surrogates"),

@@ -151,11 +151,21 @@ def test_what_is_below_the_low_water_mark_is_refused() -> None:
     """M14: no clock is trusted, and no list rolls over (meshtastic firmware#8790)."""
     seen = Seen()
     assert seen.take(header(3)) is Verdict.NEW
-    assert seen.take(header(900, low_water=800)) is Verdict.NEW
+    assert seen.take(header(900, low_water=800), from_platform=True) is Verdict.NEW
     assert seen.take(header(3)) is Verdict.DUPLICATE
     assert seen.take(header(4)) is Verdict.DUPLICATE
     assert seen.take(header(801)) is Verdict.NEW
     assert seen.take(header(3, incarnation=8)) is Verdict.NEW, "a reinstalled device counts anew"
+
+
+def test_what_a_peer_brings_leaves_open_what_the_platform_may_bring() -> None:
+    """M14: the platform keeps the order in which it took messages, so behind a later one none comes from it."""
+    seen = Seen()
+    assert seen.take(header(900, low_water=800, ended_below=700)) is Verdict.NEW
+    assert seen.take(header(699), from_platform=True) is Verdict.DUPLICATE
+    assert seen.take(header(700), from_platform=True) is Verdict.NEW
+    assert seen.take(header(901, low_water=800, ended_below=700), from_platform=True) is Verdict.NEW
+    assert seen.take(header(799)) is Verdict.DUPLICATE
 
 
 def test_a_full_memory_refuses_rather_than_deliver_twice() -> None:

@@ -42,7 +42,7 @@ def test_a_message_that_waits_takes_few_bytes(traced: Callable[[], int]) -> None
     def wait(first: int) -> None:
         for sequence in range(first, first + COUNT):
             raw = raw_id(message_id_of("a", 7, sequence))
-            header = ("a", 7, sequence, "@b", int(Kind.ENVELOPE), 1, 9_999, 1)
+            header = ("a", 7, sequence, "@b", int(Kind.ENVELOPE), 1, 9_999, 1, 1)
             own.begin("b", sequence, raw)
             table[message_id_of("a", 7, sequence)] = held = records.record(raw, header, 0, 0, 8, 1.0, 1_000)
             held.reserved += 1

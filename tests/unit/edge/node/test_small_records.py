@@ -14,11 +14,13 @@ from tests.unit.bundles.keys import header, receipt
 uint64 = st.integers(1, 2**64 - 1)
 
 
-@given(uint64, uint64, uint64, st.sampled_from(Kind), st.integers(0, 255), st.integers(0, 2**32 - 1))
+@given(uint64, uint64, uint64, uint64, st.sampled_from(Kind), st.integers(0, 255), st.integers(0, 2**32 - 1))
 def test_a_record_says_what_the_bundle_says(
-    incarnation: int, sequence: int, low_water: int, kind: Kind, hops: int, age_s: int
+    incarnation: int, sequence: int, low_water: int, ended_below: int, kind: Kind, hops: int, age_s: int
 ) -> None:
-    made = Header("a", incarnation, sequence, "@b", kind, 2**64 - 1, 2**32 - 1, min(low_water, sequence))
+    low_water = min(low_water, sequence)
+    marks = low_water, min(ended_below, low_water)
+    made = Header("a", incarnation, sequence, "@b", kind, 2**64 - 1, 2**32 - 1, *marks)
     bundle = Bundle(made, b"sealed", bytes(64), hops, age_s)
     held, other = HeldOnDisk().of_bundle(bundle, 8, 1.5), InMemory(bundle, 8, 1.5)
     for name in ("header", "message_id", "sequence", "recipient", "hops", "size", "since", "copies", "free"):
