@@ -23,7 +23,10 @@ _decode: Final = msgspec.msgpack.decode
 
 
 class SqliteStore(SqliteFile):
-    """Implements :class:`edge.client.store.Store` on the file `path`, which is made if there is none."""
+    """Implements :class:`edge.client.store.Store` on the file `path`, which is made if there is none. Read-only:
+    `incarnation`, as in :class:`edge.client.store.Recovered`."""
+
+    incarnation: int
 
     def __init__(self, path: str | Path, client_id: str) -> None:
         self._client_id = client_id
@@ -42,9 +45,8 @@ class SqliteStore(SqliteFile):
             released = list(self._db.execute(_SQL["released"]))
             accepted = [packet_id for (packet_id,) in self._db.execute(_SQL["inbound"])]
             row = self._db.execute(_SQL["session"]).fetchone()
-            (incarnation,) = self._db.execute(_SQL["incarnation"]).fetchone()
         session = SessionRow(row[0], bool(row[1]), *row[2:])
-        return Recovered(session, in_flight, released, accepted, waiting, messages, size, incarnation)
+        return Recovered(session, in_flight, released, accepted, waiting, messages, size, self.incarnation)
 
     def commit(self, batch: Batch) -> None:
         with self.transaction() as db:
@@ -112,6 +114,7 @@ class SqliteStore(SqliteFile):
                 f"{self._path} is the outbox of the client {owner[0]!r}, not of {self._client_id!r}: "
                 "each client needs a file of its own"
             )
+        (self.incarnation,) = self._db.execute(_SQL["incarnation"]).fetchone()
 
 
 def _row(message: StoredMessage) -> tuple[Any, ...]:

@@ -7,8 +7,8 @@ A mail is sealed to its recipient, so its sender's agent cannot read it again. I
 `own_mail` until it is delivered; if it is refused or expires instead, until the report to its sender is on disk. Each
 of these changes is in the commit of the node that it belongs to, so no kill loses a mail silently.
 
-`lane` has the number of the newest message of the MQTT stand-in's spool that the node has taken: what is handed in
-again after a kill is recognised by it.
+`taken_from` has the number of the newest message of the MQTT stand-in's spool that the node has taken: what is handed
+in again after a kill is recognised by it. It counts in one incarnation of the spool's file (:mod:`..mqtt.exact_store`).
 """
 
 import sqlite3
@@ -35,7 +35,7 @@ _HANDED_OVER: Final = "handed over"  # the node's step of a message that the age
 
 class Origin(NamedTuple):
     """Where a message of this agent comes from: its id; `part` and `event` of the step that says so; of a mail its
-    envelope and content; of a message of the spool its lane and number."""
+    envelope and content; of a message of the spool its lane, the incarnation of the spool's file, and its number."""
 
     id: str
     part: str
@@ -43,6 +43,7 @@ class Origin(NamedTuple):
     properties: list[tuple[str, str]]
     mail: bytes | None = None
     lane: str = ""
+    spool: int = 0
     number: int = 0
 
 
@@ -143,9 +144,9 @@ class MeshLog:
         """The sender knows, or cannot be told."""
         db.execute(_SQL["forget"], (number,))
 
-    def position(self, db: sqlite3.Connection, lane: str) -> int:
-        """The number of the newest message of a lane; 0: none."""
-        row = db.execute(_SQL["position"], (lane,)).fetchone()
+    def position(self, db: sqlite3.Connection, lane: str, spool: int) -> int:
+        """The number of the newest message of a lane of the spool in the file of this incarnation; 0: none."""
+        row = db.execute(_SQL["position"], (lane, spool)).fetchone()
         return int(row[0]) if row is not None else 0
 
     # -- inside --------------------------------------------------------------------------------------------------------
@@ -155,4 +156,4 @@ class MeshLog:
             properties = msgspec.msgpack.encode(origin.properties)
             db.execute(_SQL["keep"], (bundle, properties, head_of(origin.mail)))
         if origin.lane:
-            db.execute(_SQL["set_position"], (origin.lane, origin.number))
+            db.execute(_SQL["set_position"], (origin.lane, origin.spool, origin.number))

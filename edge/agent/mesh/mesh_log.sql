@@ -15,9 +15,10 @@ CREATE TABLE IF NOT EXISTS bundle_of (
 );
 CREATE INDEX IF NOT EXISTS bundle_of_bundle ON bundle_of (bundle);
 CREATE INDEX IF NOT EXISTS bundle_of_message ON bundle_of (message);
-CREATE TABLE IF NOT EXISTS lane (
-    name TEXT PRIMARY KEY,
-    position INTEGER NOT NULL
+CREATE TABLE IF NOT EXISTS taken_from (
+    lane TEXT PRIMARY KEY,
+    spool INTEGER NOT NULL,
+    number INTEGER NOT NULL
 )
 
 -- name: keep
@@ -48,7 +49,8 @@ SELECT DISTINCT message FROM bundle_of WHERE bundle = ? LIMIT 100;
 SELECT DISTINCT bundle FROM bundle_of WHERE message = ? LIMIT 100;
 
 -- name: position
-SELECT position FROM lane WHERE name = ?;
+SELECT number FROM taken_from WHERE lane = ? AND spool = ?;
 
 -- name: set_position
-INSERT INTO lane (name, position) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET position = max(position, excluded.position);
+INSERT INTO taken_from VALUES (?1, ?2, ?3)
+ON CONFLICT (lane) DO UPDATE SET spool = ?2, number = CASE spool WHEN ?2 THEN max(number, ?3) ELSE ?3 END;

@@ -6,6 +6,7 @@ inbox of a plain client, is a *message*: sealed to the platform, which delivers 
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from bundles.bundle import Header, Kind
@@ -70,7 +71,7 @@ class MeshTransport:
 
     async def send(self, messages: list[Spooled], refused: Refused) -> int:
         if self._position is None:
-            self._position = await self._node.on_store(self._read_position)
+            self._position = await self._node.on_store(partial(self._read_position, messages[0].spool))
         known = sum(one.number <= self._position for one in messages)
         is_full = False
 
@@ -93,7 +94,7 @@ class MeshTransport:
 
     async def _put(self, one: Spooled) -> None:
         message, found = one.message, one.message.properties
-        origin = Origin(message.id, "mesh", way.HANDED_OVER, [], None, self._lane, one.number)
+        origin = Origin(message.id, "mesh", way.HANDED_OVER, [], None, self._lane, one.spool, one.number)
         if one.target == PLATFORM:
             kind, destination = Kind.MESSAGE, self._prefix + message.topic
             properties, retain = list(found.get("user_property", ())), message.retain
@@ -110,9 +111,9 @@ class MeshTransport:
         )
         await self._sender.submit(kind, destination, content, message.lifetime_s, origin)
 
-    def _read_position(self, store: BundleStore) -> int:
+    def _read_position(self, spool: int, store: BundleStore) -> int:
         with store.transaction() as db:
-            return self._log.position(db, self._lane)
+            return self._log.position(db, self._lane, spool)
 
 
 def publish_of(header: Header, content: Content) -> Publish:

@@ -70,7 +70,7 @@ class Arrivals:
             loop.call_soon_threadsafe(self._news.set)
 
         store.on_arrived = news
-        position = await self._changes.insist(lambda found: found.position(source))
+        position = await self._changes.insist(lambda found: found.position(source, store.incarnation))
         has_complained = False
         while True:
             self._news.clear()
@@ -101,7 +101,7 @@ class Arrivals:
                     done.append(self._take(store, _decoded(content)))
             except StoreFull as error:
                 return done, str(error)
-            store.set_position(self._source, number)
+            store.set_position(self._source, self._store.incarnation, number)
         return done, ""
 
 

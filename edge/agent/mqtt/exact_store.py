@@ -6,6 +6,9 @@ transaction that adds it. After a kill, the spool's messages up to that number a
 *In*: a message of QoS 2 that the server has sent goes into the table `arrived` in the transaction that records its
 packet id, before PUBREC is sent. From there it goes into the stand-in's file, which records its number in turn. So an
 exchange whose end the server knows has left its message here, once.
+
+Either file may be moved away, since it is damaged, and made anew, and then its numbers begin again. So a number that
+one file has of the other names the other's incarnation, and counts in no other one.
 """
 
 import sqlite3
@@ -26,24 +29,25 @@ class ExactStore(AgentStore):
     """`moves`, `unmoved` and `arrives` are called on the event loop; the others on the store's thread."""
 
     def __init__(self, path: str | Path, client_id: str, log_entries: int) -> None:
-        self._moving: dict[int, tuple[int, str]] = {}
+        self._moving: dict[int, tuple[int, int, str]] = {}
         self._arriving: dict[int, bytes] = {}
         self.on_arrived: Callable[[], None] | None = None  # on the store's thread: there is more in `arrived`
         super().__init__(path, client_id, log_entries)
 
     # -- out -----------------------------------------------------------------------------------------------------------
 
-    def moves(self, sequence: int, number: int, identifier: str) -> None:
-        """The message with this sequence, about to be committed, was the spool's with this number and id."""
-        self._moving[sequence] = number, identifier
+    def moves(self, sequence: int, spool: int, number: int, identifier: str) -> None:
+        """The message with this sequence, about to be committed, was the spool's with this number and id; `spool`: the
+        incarnation of the spool's file."""
+        self._moving[sequence] = spool, number, identifier
 
     def unmoved(self, sequence: int) -> None:
         """Its commit has failed."""
         self._moving.pop(sequence, None)
 
-    def position(self) -> int:
-        """The number of the newest message that has come from the spool; 0: none."""
-        row = self._db.execute(_SQL["position"]).fetchone()
+    def position(self, spool: int) -> int:
+        """The number of the newest message that has come from the spool in the file of this incarnation; 0: none."""
+        row = self._db.execute(_SQL["position"], (spool,)).fetchone()
         return int(row[0]) if row is not None else 0
 
     # -- in ------------------------------------------------------------------------------------------------------------
@@ -90,8 +94,8 @@ class ExactStore(AgentStore):
     def _record(self, db: sqlite3.Connection, batch: Batch) -> None:
         for sequence in batch.added:
             if sequence in self._moving:
-                number, identifier = self._moving[sequence]
-                db.execute(_SQL["set_position"], (number,))
+                spool, number, identifier = self._moving[sequence]
+                db.execute(_SQL["set_position"], (spool, number))
                 db.execute(_SQL["add_id"], (sequence, identifier))
         for packet_id, is_accepted in batch.inbound.items():
             if is_accepted and packet_id in self._arriving:

@@ -1,13 +1,18 @@
 -- name: schema
-CREATE TABLE IF NOT EXISTS forwarded (id INTEGER PRIMARY KEY CHECK (id = 1), number INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS forwarded_from (
+    id INTEGER PRIMARY KEY CHECK (id = 1),
+    spool INTEGER NOT NULL,
+    number INTEGER NOT NULL
+);
 CREATE TABLE IF NOT EXISTS forwarded_id (sequence INTEGER PRIMARY KEY, id TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS arrived (number INTEGER PRIMARY KEY AUTOINCREMENT, content BLOB NOT NULL)
 
 -- name: position
-SELECT number FROM forwarded;
+SELECT number FROM forwarded_from WHERE spool = ?;
 
 -- name: set_position
-INSERT INTO forwarded VALUES (1, ?1) ON CONFLICT (id) DO UPDATE SET number = max(number, ?1);
+INSERT INTO forwarded_from VALUES (1, ?1, ?2)
+ON CONFLICT (id) DO UPDATE SET spool = ?1, number = CASE spool WHEN ?1 THEN max(number, ?2) ELSE ?2 END;
 
 -- name: add_id
 INSERT OR REPLACE INTO forwarded_id VALUES (?, ?);

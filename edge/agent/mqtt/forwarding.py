@@ -36,8 +36,8 @@ class Transport(Protocol):
     """What brings messages on."""
 
     async def send(self, messages: list[Spooled], refused: Refused) -> int:
-        """Takes messages, in order; returns how many of them, from the first, are on its disk, or `refused`. It
-        recognises by its number one that it has taken before, also in an earlier process."""
+        """Takes messages of one spool, at least one, in order; returns how many of them, from the first, are on its
+        disk, or `refused`. It recognises by its number one that it has taken before, also in an earlier process."""
         ...
 
 
@@ -95,7 +95,8 @@ class ClientTransport:
 
     async def send(self, messages: list[Spooled], refused: Refused) -> int:
         if self._position is None:
-            self._position = await self._client.on_store(lambda _: self._store.position())
+            spool = messages[0].spool
+            self._position = await self._client.on_store(lambda _: self._store.position(spool))
         position = self._position
         known = sum(one.number <= position for one in messages)
         is_full = False
@@ -108,7 +109,7 @@ class ClientTransport:
 
             def stored(sequence: int) -> None:
                 sequences.append(sequence)
-                self._store.moves(sequence, one.number, one.message.id)
+                self._store.moves(sequence, one.spool, one.number, one.message.id)
 
             left_s = one.message.lifetime_s
             lifetime_s = None if left_s is None else min(float(left_s), self._lifetime_s)

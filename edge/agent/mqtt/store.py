@@ -20,6 +20,7 @@ from edge.agent.mqtt.message import EXPIRY, MqttMessage
 from edge.agent.mqtt.sessions import SQL, SessionLimits, Sessions, Subscriber, decode_properties, encode
 from edge.agent.way import Step
 from edge.client.errors import StoreFull
+from edge.client.store import new_incarnation
 from edge.client.store_clock import StoreClock
 from mqtt.packets import Publish, Subscription
 from mqtt.topics import matches
@@ -42,8 +43,10 @@ class StoreLimits(msgspec.Struct, frozen=True):
 
 
 class Spooled(msgspec.Struct, frozen=True):
-    """A message that goes on: to `target`, over the lane that was asked for. `expires_s` by the store's clock."""
+    """A message that goes on: to `target`, over the lane that was asked for. `expires_s` by the store's clock. `number`
+    counts in the file with the incarnation `spool`."""
 
+    spool: int
     number: int
     target: str
     message: MqttMessage
@@ -70,7 +73,8 @@ NOT_NEW: Final = Taken(is_new=False, queued=[], live=[])
 
 
 class MqttStore(AgentFile):
-    """`window`: how many deliveries a session has in flight at most. Raises StoreError."""
+    """`window`: how many deliveries a session has in flight at most. Read-only: `incarnation`, a number that names the
+    file for ever. Raises StoreError."""
 
     def __init__(
         self,
@@ -87,6 +91,7 @@ class MqttStore(AgentFile):
         self._limits, self._wall_s, self._running_s = limits, wall_s, running_s
         self.sessions = Sessions(self._db, sessions)
         with self.transaction() as db:
+            (self.incarnation,) = db.execute(SQL["incarnation"]).fetchone()
             clock_s, clock_wall_s = db.execute(SQL["clock"]).fetchone() or (0.0, 0.0)
             self._clock = StoreClock(clock_s, clock_wall_s, wall_s(), running_s())
             self.sessions.restart(self.now_s, window)
@@ -172,7 +177,7 @@ class MqttStore(AgentFile):
     def spooled(self, lane: str, after: int, count: int) -> list[Spooled]:
         """What goes on over a lane, with a number above `after`, in order."""
         rows = self._db.execute(SQL["spooled"], (lane, after, count)).fetchall()
-        return [_spooled(row, self.now_s) for row in rows]
+        return [_spooled(self.incarnation, row, self.now_s) for row in rows]
 
     def forwarded(self, lane: str, number: int, steps: list[tuple[str, str, str]]) -> None:
         """All up to the number have gone on. `steps`: (id, event, detail) for the log."""
@@ -182,14 +187,14 @@ class MqttStore(AgentFile):
         at_s = self._wall_s()
         self.log.add(self._db, [Step(identifier, at_s, lane, event, detail) for identifier, event, detail in steps])
 
-    def position(self, source: str) -> int:
-        """Up to which number the messages of a source have been taken."""
-        row = self._db.execute(SQL["position"], (source,)).fetchone()
+    def position(self, source: str, incarnation: int) -> int:
+        """Up to which number the messages of a source have been taken; `incarnation`: of its file."""
+        row = self._db.execute(SQL["position"], (source, incarnation)).fetchone()
         return int(row[0]) if row is not None else 0
 
-    def set_position(self, source: str, number: int) -> None:
+    def set_position(self, source: str, incarnation: int, number: int) -> None:
         """See :meth:`position`; in the transaction that takes the message."""
-        self._db.execute(SQL["set_position"], (source, number))
+        self._db.execute(SQL["set_position"], (source, incarnation, number))
 
     def expire(self) -> list[tuple[str, int]]:
         """Removes what is over; returns the sessions that have ended: (client id, messages that waited)."""
@@ -243,6 +248,10 @@ class MqttStore(AgentFile):
         self._db.execute(SQL["add_platform_filter" if is_subscribed else "remove_platform_filter"], (topic_filter,))
 
     # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _make(self, *, is_new: bool) -> None:
+        super()._make(is_new=is_new)
+        self._db.execute(SQL["identify"], (new_incarnation(),))
 
     def _deliver(
         self, message: MqttMessage, publisher: str | None, expires_s: float | None
@@ -328,8 +337,8 @@ class MqttStore(AgentFile):
         self.log.add(self._db, [Step(identifier, self._wall_s(), PART, event, detail)])
 
 
-def _spooled(row: tuple[Any, ...], now_s: float) -> Spooled:
+def _spooled(spool: int, row: tuple[Any, ...], now_s: float) -> Spooled:
     number, target, identifier, topic, payload, qos, retain, properties, expires_s = row
     left_s = None if expires_s is None else max(0, int(expires_s - now_s))
     message = MqttMessage(identifier, topic, payload, qos, bool(retain), decode_properties(properties), left_s)
-    return Spooled(number, target, message, expires_s)
+    return Spooled(spool, number, target, message, expires_s)

@@ -66,9 +66,20 @@ CREATE TABLE IF NOT EXISTS spool (
 CREATE INDEX IF NOT EXISTS spool_by_lane ON spool (lane, number);
 CREATE TABLE IF NOT EXISTS used (name TEXT PRIMARY KEY, messages INTEGER NOT NULL, bytes INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS seen (number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE);
-CREATE TABLE IF NOT EXISTS position (source TEXT PRIMARY KEY, number INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS taken_from (
+    source TEXT PRIMARY KEY,
+    incarnation INTEGER NOT NULL,
+    number INTEGER NOT NULL
+);
+CREATE TABLE IF NOT EXISTS identity (id INTEGER PRIMARY KEY CHECK (id = 1), incarnation INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS platform_filter (filter TEXT PRIMARY KEY);
 CREATE TABLE IF NOT EXISTS clock (id INTEGER PRIMARY KEY CHECK (id = 1), clock_s REAL NOT NULL, wall_s REAL NOT NULL)
+
+-- name: identify
+INSERT OR IGNORE INTO identity VALUES (1, ?);
+
+-- name: incarnation
+SELECT incarnation FROM identity;
 
 -- name: clock
 SELECT clock_s, wall_s FROM clock;
@@ -238,10 +249,10 @@ INSERT INTO seen (id) VALUES (?);
 DELETE FROM seen WHERE number <= (SELECT max(number) FROM seen) - ?;
 
 -- name: position
-SELECT number FROM position WHERE source = ?;
+SELECT number FROM taken_from WHERE source = ? AND incarnation = ?;
 
 -- name: set_position
-INSERT OR REPLACE INTO position VALUES (?, ?);
+INSERT OR REPLACE INTO taken_from VALUES (?, ?, ?);
 
 -- name: platform_filters
 SELECT filter FROM platform_filter;

@@ -15,7 +15,7 @@ from bundles.identity import Identity
 from bundles.receipt import Receipt, Role
 from edge.client.errors import DiskFull, StoreFailed
 from edge.node.batch import Batch
-from edge.node.bundle_store import BundleStore
+from edge.node.bundle_store import BundleStore, StepLog
 from edge.node.contact_driver import ContactDriver
 from edge.node.node import MeshNode
 from edge.node.settings import MeshSettings
@@ -62,6 +62,7 @@ class NodeHost:
         self.store: KilledStore | None = None
         self.kill_at, self.before = 0, False
         self.presence = False
+        self.log: StepLog | None = None
 
     @asynccontextmanager
     async def running(self, known: Sequence[Certificate] = ()) -> AsyncIterator[MeshNode]:
@@ -74,6 +75,7 @@ class NodeHost:
             on_failed=self._on_failed,
             backoff=lambda: self.backoff(),
             open_store=self._open,
+            log=self.log,
             presence=self.presence,
         )
         async with node:

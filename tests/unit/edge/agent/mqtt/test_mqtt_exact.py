@@ -16,6 +16,8 @@ from edge.agent.mqtt.store import MqttStore, Spooled, Taken
 from edge.client.client import Client
 from edge.client.errors import DiskFull, StoreFull
 from edge.client.limits import Limits
+from edge.client.message import IncomingMessage
+from mqtt.packets import Publish
 from tests.faithful_client import eventually
 from tests.unit.edge.agent.mqtt.mqtt_harness import Broker, broker, complete
 from tests.unit.edge.client.client_harness import NOBODY, client
@@ -27,7 +29,7 @@ def numbered(number: int, payload: bytes = b"x", **more: object) -> MqttMessage:
 
 
 def spooled(number: int, payload: bytes = b"x", lifetime_s: int | None = None) -> Spooled:
-    return Spooled(number, "@far", numbered(number, payload, lifetime_s=lifetime_s), None)
+    return Spooled(7, number, "@far", numbered(number, payload, lifetime_s=lifetime_s), None)
 
 
 @asynccontextmanager
@@ -61,6 +63,33 @@ def test_what_the_outbox_has_is_not_sent_to_it_again(tmp_path: Path) -> None:
             assert await there.send(messages, {}) == 5
             assert found.usage[0] == 5
             assert await there.send(messages[5:], {}) == 0
+
+    complete(run())
+
+
+def test_a_spool_in_a_new_file_is_taken_from_its_beginning(tmp_path: Path) -> None:
+    """M2: the stand-in's file was moved away, as the error for a damaged one advises, and its numbers begin again. The
+    numbers of two files never mix, also over restarts."""
+
+    async def move_on(directory: Path, first: int) -> None:
+        directory.mkdir(exist_ok=True)
+        async with broker(directory) as agent, outbox(tmp_path) as (found, store):
+            for number in range(first, first + 3):
+                message = numbered(number)
+                await agent.changes.make(lambda store, message=message: store.take(message, spool=((ONWARD, "@far"),)))
+            rows = await agent.spool()
+            assert await transport(found, store).send(rows, {}) == len(rows)
+
+    async def waiting() -> int:
+        async with outbox(tmp_path) as (found, _):
+            return found.usage[0]
+
+    async def run() -> None:
+        await move_on(tmp_path / "one", 1)
+        await move_on(tmp_path / "two", 4)
+        assert await waiting() == 6
+        await move_on(tmp_path / "two", 7)  # the spool is behind: it has the first three yet
+        assert await waiting() == 9
 
     complete(run())
 
@@ -178,6 +207,28 @@ def test_what_a_server_was_answered_for_arrives_once(tmp_path: Path, qos: int) -
     complete(run())
 
 
+def test_what_arrives_in_a_new_outbox_is_taken_from_its_beginning(tmp_path: Path) -> None:
+    """M2: the outbox was moved away, as the error for a damaged one advises. What was acknowledged is taken."""
+
+    async def take(directory: Path, payloads: list[bytes], expected: int) -> None:
+        directory.mkdir()
+        async with broker(tmp_path) as agent, outbox(directory) as (found, store):
+            there = arrivals(agent, found, store)
+            for payload in payloads:
+                await there.arrived(IncomingMessage(Publish("far/x", payload, 1, packet_id=1), lambda _: None))
+            running = asyncio.create_task(there.run())
+            while await found.on_store(lambda _: store.arrived(0, 9)):
+                await asyncio.sleep(0.01)
+            running.cancel()
+            assert len(await agent.spool()) == expected
+
+    async def run() -> None:
+        await take(tmp_path / "one", [b"1", b"2", b"3", b"4", b"5"], 5)
+        await take(tmp_path / "two", [b"6", b"7", b"8"], 8)
+
+    complete(run())
+
+
 def test_arrivals_wait_for_space_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("edge.agent.mqtt.arrivals.AGAIN_S", 0.01)
 
@@ -234,6 +285,6 @@ def test_a_change_that_fails_undoes_itself_only(tmp_path: Path, monkeypatch: pyt
 
 def test_to_a_broker_a_message_goes_as_it_was() -> None:
     message = MqttMessage("0" * 32, "far/x", b"x", 0, True, {"content_type": "text/plain"}, 9)
-    packet = to_broker(Spooled(1, "", message, None))
+    packet = to_broker(Spooled(7, 1, "", message, None))
     assert (packet.topic, packet.payload, packet.qos, packet.retain) == ("far/x", b"x", 2, True)
     assert packet.properties == {"content_type": "text/plain", "message_expiry_interval": 9}

@@ -46,7 +46,7 @@ def sent(message: MqttMessage, target: str) -> IncomingMessage:
 
 
 def sent_packet(message: MqttMessage, target: str) -> Publish:
-    return to_platform(Spooled(1, target, message, None), "")
+    return to_platform(Spooled(7, 1, target, message, None), "")
 
 
 @given(topics, st.binary(max_size=50), st.integers(0, 2), st.booleans(), properties, st.sampled_from([None, 7]))
