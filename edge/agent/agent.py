@@ -244,6 +244,7 @@ class Agent:
             log_entries=self._settings.store.log_entries,
             wall_s=self._wall_s,
             running_s=self._running_s,
+            down_most_s=self._settings.store.down_most_s,
         )
 
     async def _on_thread(self, call: Callable[..., Any], *arguments: Any) -> Any:

@@ -50,8 +50,8 @@ class Job(msgspec.Struct, frozen=True):
 
 
 class RelayStore:
-    """`messages`, `total_bytes`, `remembered`: the limits. `file` has the log, too. Used from one thread. Raises
-    StoreError."""
+    """`messages`, `total_bytes`, `remembered`: the limits. `wall_s`, `running_s`, `down_most_s`: see
+    :mod:`edge.client.store_clock`. `file` has the log, too. Used from one thread. Raises StoreError."""
 
     def __init__(
         self,
@@ -63,13 +63,14 @@ class RelayStore:
         log_entries: int,
         wall_s: Callable[[], float],
         running_s: Callable[[], float],
+        down_most_s: float,
     ) -> None:
         self._messages, self._total_bytes, self._remembered = messages, total_bytes, remembered
         self._wall_s, self._running_s = wall_s, running_s
         self.file = AgentFile(path, _APPLICATION_ID, _SQL["schema"], log_entries)
         with self.file.transaction() as db:
             clock_s, clock_wall_s = db.execute(_SQL["clock"]).fetchone() or (0.0, 0.0)
-        self._clock = StoreClock(clock_s, clock_wall_s, wall_s(), running_s())
+        self._clock = StoreClock(clock_s, clock_wall_s, wall_s(), running_s(), down_most_s)
 
     @property
     def now_s(self) -> float:

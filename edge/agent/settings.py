@@ -13,6 +13,7 @@ from edge.agent.mqtt.settings import MqttSettings
 from edge.agent.settings_rules import broken_rules
 from edge.client.connect_points import Bearer
 from edge.client.limits import Limits
+from edge.client.store_clock import DOWN_MOST_S
 from edge.node.settings import MeshSettings
 from edge.uplink.settings import UplinkSettings
 from schemas.errors import SettingsError
@@ -50,6 +51,7 @@ class StoreSettings(Section, frozen=True):
     total_bytes: Positive = 256 << 20
     message_bytes: Positive = 1_000_000
     lifetime_s: Seconds = 604_800.0
+    down_most_s: Seconds = DOWN_MOST_S
     log_entries: Positive = 100_000
 
 
@@ -149,6 +151,7 @@ def limits(settings: AgentSettings, window_messages: int | None = None) -> Limit
         total_bytes=store.total_bytes,
         message_bytes=store.message_bytes,
         lifetime_s=store.lifetime_s,
+        down_most_s=store.down_most_s,
         inbox_messages=window_messages or platform.window_messages,
         connect_timeout_s=platform.connect_timeout_s,
         ping_timeout_s=platform.ping_timeout_s,

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from edge.client.errors import LifetimeNotAllowed, MessageTooLarge, StoreFull
+from edge.client.store_clock import DOWN_MOST_S
 from mqtt.client_outbound import MESSAGES_MAX
 from mqtt.limits import RECEIVE_MAXIMUM_DEFAULT
 
@@ -18,6 +19,7 @@ class Limits:
     total_bytes: int = 256 << 20  # in the outbox
     message_bytes: int = 1_000_000  # of one message
     lifetime_s: float = 7 * DAY_S  # how long a message is kept that is not sent
+    down_most_s: float = DOWN_MOST_S  # by how much messages age at most while no process runs
     window_messages: int = 1_000  # of the outbox in memory: sent, or about to be
     window_bytes: int = 8 << 20
     inbox_messages: int = 1_000  # received and not acknowledged by the application

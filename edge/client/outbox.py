@@ -70,7 +70,8 @@ class Outbox:
         """Opens the store; what it holds. Raises StoreError."""
         self._store, found = await opened(self._thread, self._open_store, _recover)
         self._session = found.session
-        self._clock = StoreClock(found.session.clock_s, found.session.wall_s, self._wall_s(), self._running_s())
+        clock_s, wall_s, down_most_s = found.session.clock_s, found.session.wall_s, self._limits.down_most_s
+        self._clock = StoreClock(clock_s, wall_s, self._wall_s(), self._running_s(), down_most_s)
         self.messages, self.size, self.waiting = found.messages, found.size, found.waiting
         return found
 

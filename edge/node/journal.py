@@ -33,9 +33,9 @@ DISK_FULL_S: Final = 1.0  # until the next attempt
 
 
 class Journal:
-    """`open_store` is called on the file's thread. `wall_s` and `running_s` tell the times
-    (:mod:`edge.client.store_clock`); a time without a process counts as `down_most_s` at most. `on_failure` is called
-    once if the file fails. Read-only: `failure`, `incarnation`."""
+    """`open_store` is called on the file's thread. `wall_s`, `running_s`, `down_most_s`: see
+    :mod:`edge.client.store_clock`. `on_failure` is called once if the file fails. Read-only: `failure`,
+    `incarnation`."""
 
     def __init__(
         self,
@@ -63,10 +63,9 @@ class Journal:
     async def open(self) -> Recovered:
         """Opens the file; what it holds. Raises StoreError."""
         self._store, found = await opened(self._thread, self._open_store, _recover)
-        meta, wall_s = found.meta, self._wall_s()
+        meta = found.meta
         self.name, self.incarnation, self._sequence = meta.name, meta.incarnation, meta.last_sequence
-        until_s = min(wall_s, meta.wall_s + self._down_most_s) if meta.wall_s else wall_s
-        self._clock = StoreClock(meta.clock_s, meta.wall_s, until_s, self._running_s())
+        self._clock = StoreClock(meta.clock_s, meta.wall_s, self._wall_s(), self._running_s(), self._down_most_s)
         return found
 
     async def close(self) -> None:

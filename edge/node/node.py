@@ -26,6 +26,7 @@ from bundles.identity import Identity
 from bundles.known_certificates import KnownCertificates
 from bundles.receipt import Receipt, VerifiedReceipt
 from edge.client.errors import StoreError
+from edge.client.store_clock import DOWN_MOST_S
 from edge.mesh.carrier import Carrier
 from edge.mesh.held import ForOthers, Held, HeldWatcher, is_for_others
 from edge.mesh.pending_reports import PendingReports
@@ -63,7 +64,8 @@ _log: Final = logging.getLogger("waystation.mesh")
 class MeshNode:
     """`async with MeshNode(…) as node`; then `await node.ended()` raises the error of a part that has failed.
 
-    `directory`: of the file, which must be this agent's own. `on_envelope` gets each message for this agent, in the
+    `directory`: of the file, which must be this agent's own. `wall_s`, `running_s`, `down_most_s`: see
+    :mod:`edge.client.store_clock`. `on_envelope` gets each message for this agent, in the
     order in which they came, and returns once it is on disk there; it is called again until it does, and perhaps once
     more for the same id if the process is killed in between. `on_receipt` and `on_failed` (with the reason) get
     what became of own messages, at least once each. `log`: where messages' ways are written down. `presence`: whether
@@ -86,6 +88,7 @@ class MeshNode:
         *,
         wall_s: Callable[[], float],
         running_s: Callable[[], float],
+        down_most_s: float = DOWN_MOST_S,
         on_envelope: OnEnvelope,
         on_receipt: OnReceipt | None = None,
         on_failed: OnFailed | None = None,
@@ -95,7 +98,7 @@ class MeshNode:
         open_store: OpenStore = BundleStore,
     ) -> None:
         self._settings, self._directory, self._identity, self._authority = settings, directory, identity, authority
-        self._wall_s, self._running_s = wall_s, running_s
+        self._wall_s, self._running_s, self._down_most_s = wall_s, running_s, down_most_s
         self._on_envelope, self._on_receipt, self._on_failed = on_envelope, on_receipt, on_failed
         self._log, self._presence, self._backoff, self._open_store = log, presence, backoff, open_store
         self._tasks: list[asyncio.Task[None]] = []
@@ -128,9 +131,7 @@ class MeshNode:
         loop, name = asyncio.get_running_loop(), self._identity.name
         self._failed: asyncio.Future[None] = loop.create_future()
         self._has_keys = asyncio.Event()
-        self._journal = Journal(
-            self._make_store, self._wall_s, self._running_s, self._settings.down_most_s, self._on_failure
-        )
+        self._journal = Journal(self._make_store, self._wall_s, self._running_s, self._down_most_s, self._on_failure)
         try:
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:

@@ -47,7 +47,6 @@ probe_s = 30.0             # between two measurements of a peer's round trip
 good_to_come_up = 2        # round trips in time, in sequence, after which a peer is reachable again
 bad_to_go_down = 3         # late ones in sequence, after which it no longer is
 redial_most_s = 60.0       # the longest pause between attempts to reach an address; pauses are random
-down_most_s = 86_400.0     # by how much messages age at most while the agent does not run: the clock may be wrong then
 """
 """For agent.toml: every key with its default and its meaning. A test compares it with the class."""
 
@@ -78,7 +77,6 @@ class MeshSettings(Section, frozen=True):
     good_to_come_up: Positive = 2
     bad_to_go_down: Positive = 3
     redial_most_s: Seconds = 60.0
-    down_most_s: Seconds = 86_400.0
 
 
 def limits(settings: MeshSettings) -> "MeshLimits":

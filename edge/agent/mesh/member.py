@@ -76,6 +76,7 @@ class Member:
             *(settings.mesh, directory, self._stored.identity, self._stored.authority),
             wall_s=wall_s,
             running_s=running_s,
+            down_most_s=settings.store.down_most_s,
             on_envelope=self._on_envelope,
             on_failed=self._on_failed,
             log=self._log,

@@ -209,6 +209,7 @@ class Standin:
             log_entries=self._settings.store.log_entries,
             wall_s=self._wall_s,
             running_s=self._running_s,
+            down_most_s=self._settings.store.down_most_s,
         )
 
     def _make_broker(self) -> Client:

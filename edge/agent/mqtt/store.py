@@ -73,7 +73,8 @@ NOT_NEW: Final = Taken(is_new=False, queued=[], live=[])
 
 
 class MqttStore(AgentFile):
-    """`window`: how many deliveries a session has in flight at most. Read-only: `incarnation`, a number that names the
+    """`window`: how many deliveries a session has in flight at most. `wall_s`, `running_s`, `down_most_s`: see
+    :mod:`edge.client.store_clock`. Read-only: `incarnation`, a number that names the
     file for ever. Raises StoreError."""
 
     def __init__(
@@ -86,6 +87,7 @@ class MqttStore(AgentFile):
         log_entries: int,
         wall_s: Callable[[], float],
         running_s: Callable[[], float],
+        down_most_s: float,
     ) -> None:
         super().__init__(path, _APPLICATION_ID, SQL["schema"], log_entries)
         self._limits, self._wall_s, self._running_s = limits, wall_s, running_s
@@ -93,7 +95,7 @@ class MqttStore(AgentFile):
         with self.transaction() as db:
             (self.incarnation,) = db.execute(SQL["incarnation"]).fetchone()
             clock_s, clock_wall_s = db.execute(SQL["clock"]).fetchone() or (0.0, 0.0)
-            self._clock = StoreClock(clock_s, clock_wall_s, wall_s(), running_s())
+            self._clock = StoreClock(clock_s, clock_wall_s, wall_s(), running_s(), down_most_s)
             self.sessions.restart(self.now_s, window)
 
     @property

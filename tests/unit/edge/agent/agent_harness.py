@@ -13,6 +13,7 @@ from aiosmtpd.smtp import SMTP
 
 from edge.agent.relay_store import RelayStore
 from edge.agent.settings import AgentSettings
+from edge.client.store_clock import DOWN_MOST_S
 from schemas.validation import convert
 
 HOST = "127.0.0.1"
@@ -90,6 +91,7 @@ def relay_store(path: Path, clock: "Clock", **limits: int) -> RelayStore:
         **({"messages": 100, "total_bytes": 1 << 20, "remembered": 100, "log_entries": 1_000} | limits),
         wall_s=clock.wall_s,
         running_s=clock.running_s,
+        down_most_s=DOWN_MOST_S,
     )
 
 

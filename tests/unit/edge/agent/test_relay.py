@@ -17,6 +17,7 @@ from edge.agent.relay_store import RelayStore
 from edge.agent.routes import Routes
 from edge.agent.settings import RelaySettings
 from edge.client.errors import StoreFull
+from edge.client.store_clock import DOWN_MOST_S
 from tests.mosquitto import free_port
 from tests.unit.edge.agent.agent_harness import HOST, Clock, StockServer, events, inline, relay_store
 
@@ -313,6 +314,20 @@ def test_setting_the_clock_ages_no_mail(tmp_path: Path) -> None:
         rig.store.close()
 
     complete(run())
+
+
+def test_a_clock_that_leaps_while_nothing_runs_ages_mail_by_a_day(tmp_path: Path) -> None:
+    """M2: a device without a battery for its clock takes a mail in 1970, and has the right time at the next start."""
+    clock = Clock()
+    clock.wall_s = lambda: 60.0  # type: ignore[method-assign]
+    before = relay_store(tmp_path / "relay", clock)
+    before.add(MAIL, 100.0)
+    taken_s = before.now_s
+    before.close()
+    clock.wall_s = lambda: 1.7e9  # type: ignore[method-assign]
+    after = relay_store(tmp_path / "relay", clock)
+    assert after.now_s == pytest.approx(taken_s + DOWN_MOST_S)
+    after.close()
 
 
 def test_a_report_that_is_not_accepted_is_tried_again(tmp_path: Path) -> None:

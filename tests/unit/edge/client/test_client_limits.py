@@ -109,6 +109,23 @@ def test_lifetimes_go_on_while_no_process_runs(tmp_path: Path, away_s: float, ex
     complete(run())
 
 
+@pytest.mark.parametrize(("down_most_s", "expires"), [(100.0, False), (300.0, True)])
+def test_a_clock_that_leaps_while_no_process_runs(tmp_path: Path, down_most_s: float, expires: bool) -> None:
+    """M2: a device without a battery for its clock takes it in 1970, and has the right time at the next start."""
+
+    async def run() -> None:
+        times, limits = Times(), Limits(down_most_s=down_most_s)
+        times.wall = 60.0
+        async with client(NOBODY, store=tmp_path / "o", limits=limits, **times.options()) as one:
+            await one.publish("t", lifetime_s=200)
+        times.wall = 1_700_000_000.0
+        async with client(NOBODY, store=tmp_path / "o", limits=limits, **times.options()) as again:
+            await again._sending.expire()
+            assert again._outbox.messages == (not expires)
+
+    complete(run())
+
+
 def test_the_rest_of_the_lifetime_goes_with_the_message(tmp_path: Path) -> None:
     async def run() -> None:
         times = Times()

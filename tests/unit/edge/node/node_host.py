@@ -14,6 +14,7 @@ from bundles.content import Content
 from bundles.identity import Identity
 from bundles.receipt import Receipt, Role
 from edge.client.errors import DiskFull, StoreFailed
+from edge.client.store_clock import DOWN_MOST_S
 from edge.node.batch import Batch
 from edge.node.bundle_store import BundleStore, StepLog
 from edge.node.contact_driver import ContactDriver
@@ -61,6 +62,7 @@ class NodeHost:
         self.fails = 0
         self.store: KilledStore | None = None
         self.kill_at, self.before = 0, False
+        self.down_most_s = DOWN_MOST_S
         self.presence = False
         self.log: StepLog | None = None
 
@@ -70,6 +72,7 @@ class NodeHost:
             *(self.settings, self.directory, self.identity, AUTHORITY),
             wall_s=lambda: self.wall_s(),
             running_s=lambda: self.running_s(),
+            down_most_s=self.down_most_s,
             on_envelope=self._on_envelope,
             on_receipt=self._on_receipt,
             on_failed=self._on_failed,

@@ -202,7 +202,8 @@ def test_the_clock_may_be_wrong_while_nothing_runs(tmp_path: Path, wall_s: int, 
     """M2: set back, no time has passed; set forward, at most `down_most_s`. While it runs, the clock has no effect."""
 
     async def run() -> None:
-        a = NodeHost("a", tmp_path, down_most_s=600.0)
+        a = NodeHost("a", tmp_path)
+        a.down_most_s = 600.0
         running, wall = 1_000.0, NOW_S
         a.running_s, a.wall_s = (lambda: running), (lambda: wall)
         async with a.running(certificates("c")) as one:

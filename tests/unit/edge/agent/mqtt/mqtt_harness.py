@@ -14,6 +14,7 @@ from edge.agent.mqtt.sessions import SessionLimits
 from edge.agent.mqtt.settings import ListenerSettings
 from edge.agent.mqtt.store import MqttStore, Spooled, StoreLimits
 from edge.agent.mqtt.topic_routes import TopicRoutes
+from edge.client.store_clock import DOWN_MOST_S
 from mqtt.decode import Decoder
 from mqtt.encode import encode
 from mqtt.packets import Connack, Connect, Packet, Properties, Publish, Suback, Subscribe, Subscription, Will
@@ -46,6 +47,7 @@ class Broker:
                 log_entries=1_000,
                 wall_s=clock.wall_s,
                 running_s=clock.running_s,
+                down_most_s=DOWN_MOST_S,
             )
 
         self.changes = Changes(open_store)

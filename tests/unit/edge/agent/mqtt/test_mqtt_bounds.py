@@ -7,6 +7,7 @@ import pytest
 
 from edge.agent.mqtt import arrivals as arrivals_module
 from edge.agent.mqtt.arrivals import Arrivals
+from edge.agent.mqtt.hub import ONWARD
 from edge.agent.mqtt.message import MqttMessage
 from edge.agent.mqtt.platform_subscriptions import PlatformSubscriptions
 from edge.agent.mqtt.store import MqttStore, Taken
@@ -72,6 +73,23 @@ def test_what_may_have_been_sent_keeps_its_packet_id(tmp_path: Path) -> None:
                 lambda store: store._db.execute("SELECT packet_id FROM delivery").fetchall()
             )
             assert held == [(first.packet_id,)], "the exchange is forgotten here, and not at the client"
+
+    complete(run())
+
+
+def test_a_clock_that_leaps_while_nothing_runs_ages_messages_by_a_day(tmp_path: Path) -> None:
+    """M2: a device without a battery for its clock takes it in 1970, and has the right time at the next start."""
+
+    async def run() -> None:
+        clock = Clock()
+        clock.wall_s = lambda: 60.0  # type: ignore[method-assign]
+        message = MqttMessage("ab" * 16, "far/x", b"x", 1, lifetime_s=7 * 86_400)
+        async with broker(tmp_path, clock=clock) as agent:
+            await agent.changes.make(lambda store: store.take(message, spool=((ONWARD, "@far"),)))
+        clock.wall_s = lambda: 1.7e9  # type: ignore[method-assign]
+        async with broker(tmp_path, clock=clock) as agent:
+            [one] = await agent.spool()
+            assert one.message.lifetime_s == 6 * 86_400
 
     complete(run())
 
