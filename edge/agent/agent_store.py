@@ -73,8 +73,9 @@ class AgentStore(SqliteStore):
         return Failed(sequence, state, reason, _pairs(_decoded(properties)), payload)
 
     def forget_failed(self, sequence: int) -> None:
-        """The sender knows, or cannot be told."""
-        self._db.execute(_SQL["forget_failed"], (sequence,))
+        """The sender knows, or cannot be told. Raises StoreError."""
+        with self.transaction() as db:
+            db.execute(_SQL["forget_failed"], (sequence,))
 
     @property
     def step_counts(self) -> dict[tuple[str, str], int]:

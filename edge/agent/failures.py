@@ -14,7 +14,7 @@ from edge.agent.dsn import Failure
 from edge.agent.envelope import Mail, read
 from edge.agent.errors import EnvelopeError
 from edge.client.client import Client
-from edge.client.errors import NotAccepted
+from edge.client.errors import DiskFull, NotAccepted
 
 CHECK_S: Final = 1.0
 AGAIN_S: Final = 10.0
@@ -40,7 +40,7 @@ class FailedMessages(Protocol):
         ...
 
     async def forget(self, sequence: int) -> None:
-        """The sender knows, or cannot be told."""
+        """The sender knows, or cannot be told. Raises DiskFull."""
         ...
 
 
@@ -82,11 +82,11 @@ class Failures:
         while (failed := await self._messages.first()) is not None:
             try:
                 await self._tell(failed)
-            except NotAccepted as error:
+                await self._messages.forget(failed.sequence)
+            except (NotAccepted, DiskFull) as error:
                 _log.warning("a report waits: %s", error)
                 self._messages.try_again()
                 return False
-            await self._messages.forget(failed.sequence)
         return True
 
     async def _tell(self, failed: Failed) -> None:

@@ -223,7 +223,7 @@ class Client:
 
     async def on_store(self, call: Callable[[Store], T]) -> T:
         """Runs `call` with the open store on the store's thread, after all changes so far. For programs that bring a
-        store of their own; an error of the call ends the client."""
+        store of their own. Raises DiskFull; another error of the call ends the client."""
         self._check_open()
         return await self._outbox.on_store(call)
 

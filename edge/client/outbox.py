@@ -88,6 +88,7 @@ class Outbox:
                 break
         if self._timer is not None:
             self._timer.cancel()
+        fail(self._durable, ClientClosed("the client is closed"))  # the disk is full
         await released(self._thread, store)
 
     @property
@@ -195,18 +196,30 @@ class Outbox:
             self.next_expiry_s = min(self.next_expiry_s, found_s)
 
     async def on_store(self, call: Callable[[Store], T]) -> T:
-        """The result of `call`, on the store's thread after all changes so far. An error stops the outbox."""
-        await self.durable()
+        """The result of `call`, on the store's thread after all changes so far; while the disk is full it waits for
+        them. Raises DiskFull if `call` itself needs space: then it has changed nothing. Another error stops the
+        outbox."""
+        await self._all_durable()
         self._check_open()
         store = self._store
         assert store is not None
         try:
             return await self._loop.run_in_executor(self._thread, call, store)
+        except DiskFull:
+            raise
         except Exception as error:
             self._stop(error)
             raise
 
     # -- inside --------------------------------------------------------------------------------------------------------
+
+    async def _all_durable(self) -> None:
+        """As :meth:`durable`; what was refused because the disk is full is not waited for, all else is tried again."""
+        while True:
+            try:
+                return await self.durable()
+            except StoreFull:
+                self._check_open()
 
     def _check_open(self) -> None:
         if self.failure is not None:

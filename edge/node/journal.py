@@ -143,12 +143,15 @@ class Journal:
             await self.durable()
 
     async def read(self, call: Callable[[BundleStore], T]) -> T:
-        """The result of `call` on the file's thread, after the commit that runs. Raises StoreError."""
+        """The result of `call` on the file's thread, after the commit that runs. Raises DiskFull if `call` needs space:
+        then it has changed nothing; and StoreError, which stops the node."""
         self._check_open()
         store = self._store
         assert store is not None
         try:
             return await self._loop.run_in_executor(self._thread, call, store)
+        except DiskFull:
+            raise
         except Exception as error:
             self._stop(error)
             raise

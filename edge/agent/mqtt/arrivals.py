@@ -19,7 +19,7 @@ from edge.agent.mqtt.message import MqttMessage, plain
 from edge.agent.mqtt.sessions import encode
 from edge.agent.mqtt.store import MqttStore, Taken
 from edge.client.client import Client
-from edge.client.errors import StoreFull
+from edge.client.errors import DiskFull, StoreFull
 from edge.client.message import IncomingMessage
 
 AT_ONCE: Final = 100
@@ -57,8 +57,7 @@ class Arrivals:
         if message.qos == 2:
             self._store.arrives(message.packet_id, content)
         else:
-            while not await self._client.on_store(lambda _: self._store.arrive(content)):
-                await asyncio.sleep(AGAIN_S)
+            await self._insist(lambda: self._store.arrive(content))
         self._waiting += 1
         self._news.set()
 
@@ -85,11 +84,23 @@ class Arrivals:
                 self._taken(taken)
             if done:
                 position = rows[len(done) - 1][0]
-                await self._client.on_store(lambda _, upto=position: store.forget_arrived(upto))  # type: ignore[misc]
+                await self._insist(partial(store.forget_arrived, position))
             if problem and not has_complained:
                 _log.warning("messages from the %s wait: %s", source, problem)
             has_complained = bool(problem)
             if problem:
+                await asyncio.sleep(AGAIN_S)
+
+    async def _insist(self, change: Callable[[], None]) -> None:
+        """Makes a change of the client's store; while the disk is full it is tried again."""
+        has_complained = False
+        while True:
+            try:
+                return await self._client.on_store(lambda _: change())
+            except DiskFull as error:
+                if not has_complained:
+                    _log.warning("messages from the %s wait: %s", self._source, error)
+                has_complained = True
                 await asyncio.sleep(AGAIN_S)
 
     def _take_all(self, rows: list[tuple[int, bytes]], store: MqttStore) -> tuple[list[Taken], str]:

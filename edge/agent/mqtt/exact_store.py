@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Final
 
 from edge.agent.agent_store import AgentStore
-from edge.client.errors import DiskFull
 from edge.client.sqlite_file import create_tables
 from edge.client.store import Batch
 from schemas.sql import named_blocks
@@ -60,22 +59,19 @@ class ExactStore(AgentStore):
         else:
             self._arriving[packet_id] = content
 
-    def arrive(self, content: bytes) -> bool:
-        """Keeps a message of QoS 0 or 1, before it is acknowledged; False if the disk is full."""
-        try:
-            with self.transaction() as db:
-                db.execute(_SQL["add_arrived"], (content,))
-        except DiskFull:
-            return False
-        return True
+    def arrive(self, content: bytes) -> None:
+        """Keeps a message of QoS 0 or 1, before it is acknowledged. Raises StoreError."""
+        with self.transaction() as db:
+            db.execute(_SQL["add_arrived"], (content,))
 
     def arrived(self, after: int, count: int) -> list[tuple[int, bytes]]:
         """What has arrived, in order."""
         return self._db.execute(_SQL["arrived"], (after, count)).fetchall()
 
     def forget_arrived(self, number: int) -> None:
-        """All up to this number are in the stand-in's file."""
-        self._db.execute(_SQL["forget_arrived"], (number,))
+        """All up to this number are in the stand-in's file. Raises StoreError."""
+        with self.transaction() as db:
+            db.execute(_SQL["forget_arrived"], (number,))
 
     # -- inside --------------------------------------------------------------------------------------------------------
 

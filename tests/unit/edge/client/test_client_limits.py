@@ -1,18 +1,23 @@
 """What the client refuses before it accepts it, and how long it keeps the rest (M2)."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from edge.client.errors import (
+    ClientClosed,
+    DiskFull,
     Expired,
     LifetimeNotAllowed,
     MessageTooLarge,
     StoreFull,
 )
 from edge.client.limits import Limits
+from edge.client.memory_store import MemoryStore
 from edge.client.message import MessageState
+from edge.client.store import Batch
 from mqtt.errors import LocalProtocolError
 from tests.faithful_client import eventually
 from tests.unit.edge.client.client_harness import NOBODY, client, complete
@@ -162,5 +167,53 @@ def test_a_message_that_no_connection_has_sent_expires_and_one_that_was_sent_doe
                 server.is_deaf = server.is_closed = False
                 await sent.acknowledged
             assert [packet.payload for packet in server.session.stored] == [b"sent"]
+
+    complete(run())
+
+
+class FullStore(MemoryStore):
+    is_full = False
+
+    def commit(self, batch: Batch) -> None:
+        if self.is_full:
+            raise DiskFull("the disk is full")
+        super().commit(batch)
+
+
+@pytest.mark.parametrize("closes", [False, True])
+def test_a_read_of_the_store_waits_while_the_disk_is_full(monkeypatch: pytest.MonkeyPatch, closes: bool) -> None:
+    """For the changes before it, which are tried again. So a message that is loaded next is sent, though a new one was
+    refused."""
+    monkeypatch.setattr("edge.client.outbox.DISK_FULL_S", 0.01)
+
+    async def run() -> None:
+        store = FullStore("van-7")
+        async with client(NOBODY, store=store) as one:
+            await one.publish("t", b"first")
+            store.is_full = True
+            refused = asyncio.create_task(one.publish("t", b"second"))
+            reading = asyncio.create_task(one.on_store(lambda found: found.waiting(0, 10, 1_000)))
+            with pytest.raises(StoreFull):
+                await refused
+            assert not reading.done()
+            if not closes:
+                store.is_full = False
+                assert [message.payload for message in await reading] == [b"first"]
+        if closes:
+            with pytest.raises(ClientClosed):
+                await reading
+
+    complete(run())
+
+
+def test_a_change_of_the_store_that_needs_space_does_not_end_the_client() -> None:
+    async def run() -> None:
+        def change(_: object) -> None:
+            raise DiskFull("the disk is full")
+
+        async with client(NOBODY) as one:
+            with pytest.raises(DiskFull):
+                await one.on_store(change)
+            await one.publish("t")
 
     complete(run())

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from edge.client.errors import NotAccepted, StoreError
+from edge.client.errors import DiskFull, NotAccepted, StoreError
 from edge.node.errors import NodeError
 from edge.node.node import MeshNode
 from tests.draw import generator, some, times
@@ -145,3 +145,16 @@ def test_a_full_disk_refuses_and_keeps(tmp_path: Path, monkeypatch: pytest.Monke
             assert [content.payload for _, content in c.given] == [b"hello", b"again"]
 
     asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def test_a_change_of_its_log_that_needs_space_does_not_end_a_node(tmp_path: Path) -> None:
+    async def run() -> None:
+        def change(_: object) -> None:
+            raise DiskFull("the disk is full")
+
+        async with NodeHost("a", tmp_path).running(certificates("a", "c")) as one:
+            with pytest.raises(DiskFull):
+                await one.on_store(change)
+            await send(one, "@c")
+
+    asyncio.run(run())

@@ -1,0 +1,79 @@
+"""An agent whose disk is full stays up, keeps what it has, and goes on once there is space (M2, M16)."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edge.agent import way
+from edge.agent.envelope import Mail
+from edge.agent.failures import Failures, OutboxFailures
+from edge.agent.mqtt import arrivals as arrivals_module
+from edge.agent.mqtt.arrivals import Arrivals
+from edge.agent.mqtt.store import Taken
+from edge.client.message import IncomingMessage
+from edge.client.store import Batch
+from mqtt.packets import Publish
+from tests.faithful_client import eventually
+from tests.unit.edge.agent.mqtt.mqtt_harness import broker, complete
+from tests.unit.edge.agent.mqtt.test_mqtt_exact import outbox
+from tests.unit.edge.full_disk import full_disk
+
+MAIL = Mail("0" * 31 + "1", "ann@a.example", ("bob@b.example",), b"Subject: x\r\n\r\nhello\r\n")
+
+
+def incoming(number: int) -> IncomingMessage:
+    return IncomingMessage(Publish("t", b"%d" % number, 1, packet_id=number), lambda _: None)
+
+
+def test_what_the_platform_has_sent_is_taken_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrivals_module, "AGAIN_S", 0.01)
+
+    async def run() -> None:
+        taken: list[bytes] = []
+
+        def take(_: Any, message: Any) -> Taken:
+            taken.append(message.payload)
+            return Taken(is_new=True, queued=[], live=[])
+
+        async with broker(tmp_path) as agent, outbox(tmp_path) as (client, store):
+            there = Arrivals("platform", client, store, agent.changes, take, lambda _: None)
+            await there.arrived(incoming(1))
+            with full_disk(store) as full:
+                running = asyncio.create_task(there.run())
+                second = asyncio.create_task(there.arrived(incoming(2)))
+                await eventually(lambda: full.failures > 4, "both are tried again")
+                assert not second.done()
+            await second
+            await eventually(lambda: taken == [b"1", b"2"], "the second one is taken")
+            running.cancel()
+            await asyncio.wait([running])
+            assert running.cancelled()
+
+    complete(run())
+
+
+def test_a_report_about_a_failed_mail_is_tried_again(tmp_path: Path) -> None:
+    async def run() -> None:
+        told: list[str] = []
+
+        async def report(mail: Mail, _: Any) -> str:
+            told.append(mail.id)
+            return "told"
+
+        async with outbox(tmp_path) as (client, store):
+            sent = await client.put(
+                Publish("@b", MAIL.content, 1, properties={"user_property": MAIL.properties()}), None
+            )
+            store.fails(sent.sequence, way.EXPIRED, "too late")
+            await client.on_store(lambda found: found.commit(Batch(removed=[sent.sequence])))
+            messages = OutboxFailures(client, store)
+            with full_disk(store):
+                assert not await Failures(messages, report).step()
+            assert messages.take_news()
+            assert await Failures(messages, report).step()
+            assert await messages.first() is None
+            assert set(told) == {MAIL.id}
+
+    complete(run())
