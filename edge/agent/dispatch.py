@@ -57,15 +57,18 @@ class Dispatch:
         has_complained = False
         while True:
             try:
-                return await attempt(message)
-            except EnvelopeError as error:
-                identifier = id_of(message.user_properties) or UNKNOWN
-                return await self._refuse(identifier, str(error))
+                return await self._attempt(message, attempt)
             except (StoreFull, DiskFull, StoreFailed) as error:
                 if not has_complained:
                     _log.warning("a message waits to be taken: %s", error)
                 has_complained = True
                 await asyncio.sleep(AGAIN_S)
+
+    async def _attempt(self, message: IncomingMessage, attempt: Callable[[IncomingMessage], Awaitable[None]]) -> None:
+        try:
+            await attempt(message)
+        except EnvelopeError as error:
+            await self._refuse(id_of(message.user_properties) or UNKNOWN, str(error))
 
     async def _from_platform(self, message: IncomingMessage, member: "Member | None") -> None:
         if member is not None and message.content_type == BUNDLE_TYPE:
@@ -92,5 +95,5 @@ class Dispatch:
             await self._on_thread(self._inbox.take, found)
 
     async def _refuse(self, identifier: str, reason: str) -> None:
-        _log.warning("the message %s is refused: %s", identifier, reason)
         await self._on_thread(self._inbox.refused, identifier, reason)
+        _log.warning("the message %s is refused: %s", identifier, reason)

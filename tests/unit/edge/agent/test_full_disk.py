@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
+from edge.agent import dispatch as dispatch_module
 from edge.agent import way
+from edge.agent.dispatch import Dispatch
 from edge.agent.envelope import Mail
 from edge.agent.failures import Failures, OutboxFailures
+from edge.agent.inbox_folder import InboxFolder
 from edge.agent.mqtt import arrivals as arrivals_module
 from edge.agent.mqtt.arrivals import Arrivals
 from edge.agent.mqtt.store import Taken
@@ -16,6 +19,7 @@ from edge.client.message import IncomingMessage
 from edge.client.store import Batch
 from mqtt.packets import Publish
 from tests.faithful_client import eventually
+from tests.unit.edge.agent.agent_harness import Clock, events, inline
 from tests.unit.edge.agent.mqtt.mqtt_harness import broker, complete
 from tests.unit.edge.agent.mqtt.test_mqtt_exact import outbox
 from tests.unit.edge.full_disk import full_disk
@@ -50,6 +54,22 @@ def test_what_the_platform_has_sent_is_taken_once(tmp_path: Path, monkeypatch: p
             running.cancel()
             await asyncio.wait([running])
             assert running.cancelled()
+
+    complete(run())
+
+
+def test_a_message_that_no_part_takes_waits_to_be_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatch_module, "AGAIN_S", 0.01)
+
+    async def run() -> None:
+        inbox = InboxFolder(None, tmp_path / "list", remembered=10, log_entries=10, wall_s=Clock().wall_s)
+        with full_disk(inbox.file) as full:
+            refusing = asyncio.create_task(Dispatch(None, inbox, inline).take(incoming(1)))
+            await eventually(lambda: full.failures > 2, "it is tried again")
+            assert not refusing.done()
+        await refusing
+        assert events(inbox.file.newest(10)) == [way.REFUSED]
+        inbox.close()
 
     complete(run())
 
