@@ -94,7 +94,7 @@ class Relay:
         for job in await self._on_thread(self._store.interrupted):
             hold = self._settings.doubtful == "hold"
             changed = [decisions.in_doubt(one, INTERRUPTED, hold=hold) for one in job.in_state(decisions.SENDING)]
-            await self._on_thread(self._store.changed, job.mail.id, changed, self._store.now_s, job.attempts)
+            await self._insist(self._store.changed, job.mail.id, changed, self._store.now_s, job.attempts)
 
     async def step(self) -> bool:
         """Reports one failure, or attempts one mail; whether there may be more to do now."""
@@ -137,7 +137,18 @@ class Relay:
         pause_s = retry_delay_s(max(attempts, 1), settings.retry_first_s, settings.retry_most_s)
         is_waiting = any(one.state == decisions.WAITING for one in changed)
         next_s = self._store.now_s + pause_s if is_waiting else NEVER_S
-        await self._on_thread(self._store.changed, job.mail.id, changed, next_s, attempts)
+        await self._insist(self._store.changed, job.mail.id, changed, next_s, attempts)
+
+    async def _insist(self, call: Callable[..., None], *arguments: Any) -> None:
+        """For what is known here only: while the disk is full it is tried again, and the relay does nothing else."""
+        while True:
+            try:
+                await self._on_thread(call, *arguments)
+            except DiskFull as error:
+                _log.error("%s", error)
+                await asyncio.sleep(DISK_FULL_S)
+            else:
+                return
 
     def _observe(self, attempt: decisions.Attempt) -> None:
         """A server that cannot be reached is left alone for a while: each mail would find the same."""

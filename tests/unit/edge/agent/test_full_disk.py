@@ -1,15 +1,16 @@
 """An agent whose disk is full stays up, keeps what it has, and goes on once there is space (M2, M16)."""
 
 import asyncio
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from edge.agent import dispatch as dispatch_module
+from edge.agent import relay as relay_module
 from edge.agent import way
 from edge.agent.dispatch import Dispatch
-from edge.agent.envelope import Mail
 from edge.agent.failures import Failures, OutboxFailures
 from edge.agent.inbox_folder import InboxFolder
 from edge.agent.mqtt import arrivals as arrivals_module
@@ -19,12 +20,11 @@ from edge.client.message import IncomingMessage
 from edge.client.store import Batch
 from mqtt.packets import Publish
 from tests.faithful_client import eventually
-from tests.unit.edge.agent.agent_harness import Clock, events, inline
+from tests.unit.edge.agent.agent_harness import Clock, StockServer, events, inline
 from tests.unit.edge.agent.mqtt.mqtt_harness import broker, complete
 from tests.unit.edge.agent.mqtt.test_mqtt_exact import outbox
+from tests.unit.edge.agent.test_relay import MAIL, Rig
 from tests.unit.edge.full_disk import full_disk
-
-MAIL = Mail("0" * 31 + "1", "ann@a.example", ("bob@b.example",), b"Subject: x\r\n\r\nhello\r\n")
 
 
 def incoming(number: int) -> IncomingMessage:
@@ -74,11 +74,59 @@ def test_a_message_that_no_part_takes_waits_to_be_logged(tmp_path: Path, monkeyp
     complete(run())
 
 
+def test_the_mail_servers_answer_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else nobody would look at the mail again until a restart, which would send it once more."""
+    monkeypatch.setattr(relay_module, "DISK_FULL_S", 0.01)
+
+    async def run() -> None:
+        async with StockServer() as server:
+            rig = Rig(tmp_path / "relay", server.port, Clock())
+            with ExitStack() as stack:
+                disks = []
+
+                def answer() -> str:
+                    disks.append(stack.enter_context(full_disk(rig.store.file)))
+                    return "250 OK"
+
+                server.data = answer
+                await rig.relay.take(MAIL)
+                running = asyncio.create_task(rig.relay.run())
+                await eventually(lambda: bool(disks) and disks[0].failures > 2, "it is tried again")
+            await eventually(lambda: rig.store.status()["messages"] == 0, "the mail is done")
+            running.cancel()
+            await asyncio.wait([running])
+            assert len(server.taken) == 1
+            rig.store.close()
+
+    complete(run())
+
+
+def test_an_interrupted_mail_is_looked_at_once_there_is_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The agent starts on a full disk."""
+    monkeypatch.setattr(relay_module, "DISK_FULL_S", 0.01)
+
+    async def run() -> None:
+        async with StockServer() as server:
+            rig = Rig(tmp_path / "relay", server.port, Clock())
+            await rig.relay.take(MAIL)
+            rig.store.sending(MAIL.id, MAIL.recipients)
+            with full_disk(rig.store.file) as full:
+                running = asyncio.create_task(rig.relay.run())
+                await eventually(lambda: full.failures > 2, "it is tried again")
+            await eventually(lambda: rig.store.status()["messages"] == 0, "the mail is done")
+            running.cancel()
+            await asyncio.wait([running])
+            assert len(server.taken) == 1
+            rig.store.close()
+
+    complete(run())
+
+
 def test_a_report_about_a_failed_mail_is_tried_again(tmp_path: Path) -> None:
     async def run() -> None:
         told: list[str] = []
 
-        async def report(mail: Mail, _: Any) -> str:
+        async def report(mail: Any, _: Any) -> str:
             told.append(mail.id)
             return "told"
 
