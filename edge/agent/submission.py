@@ -24,7 +24,7 @@ from edge.agent.errors import ListenerError
 from edge.agent.mailroom import Mailroom
 from edge.agent.routes import Routes, domain_of
 from edge.agent.settings import SubmissionSettings, server_tls
-from edge.client.errors import MessageTooLarge, NotAccepted
+from edge.client.errors import DiskFull, MessageTooLarge, NotAccepted
 from schemas.errors import WaystationError
 from schemas.password_file import Passwords, verify
 from schemas.settings_files import secret_if_set
@@ -135,7 +135,7 @@ class Submission:
             ids = await self._mailroom.send(sender, envelope.rcpt_tos, content, smtputf8=envelope.smtp_utf8)
         except MessageTooLarge as error:
             return f"552 5.3.4 {error}"
-        except NotAccepted as error:
+        except (NotAccepted, DiskFull) as error:
             return f"452 4.3.1 {error}"
         except WaystationError as error:
             _log.error("a mail was not accepted: %s", error)

@@ -10,6 +10,7 @@ import pytest
 from edge.agent import dispatch as dispatch_module
 from edge.agent import relay as relay_module
 from edge.agent import way
+from edge.agent.agent import Agent
 from edge.agent.dispatch import Dispatch
 from edge.agent.failures import Failures, OutboxFailures
 from edge.agent.inbox_folder import InboxFolder
@@ -20,10 +21,11 @@ from edge.client.message import IncomingMessage
 from edge.client.store import Batch
 from mqtt.packets import Publish
 from tests.faithful_client import eventually
-from tests.unit.edge.agent.agent_harness import Clock, StockServer, events, inline
+from tests.unit.edge.agent.agent_harness import HOST, Clock, StockServer, events, inline, settings, submit
 from tests.unit.edge.agent.mqtt.mqtt_harness import broker, complete
 from tests.unit.edge.agent.mqtt.test_mqtt_exact import outbox
 from tests.unit.edge.agent.test_relay import MAIL, Rig
+from tests.unit.edge.client.client_harness import NOBODY
 from tests.unit.edge.full_disk import full_disk
 
 
@@ -118,6 +120,23 @@ def test_an_interrupted_mail_is_looked_at_once_there_is_space(tmp_path: Path, mo
             await asyncio.wait([running])
             assert len(server.taken) == 1
             rig.store.close()
+
+    complete(run())
+
+
+def test_mail_for_the_relay_here_is_refused_for_now(tmp_path: Path) -> None:
+    async def run() -> None:
+        smtp = {
+            "submission": {"enabled": True, "port": 0, "hostname": "agent"},
+            "relay": {"enabled": True, "host": HOST, "port": 1, "domains": ["b.example"]},
+        }
+        found = settings(tmp_path, platform={"connect_points": [NOBODY]}, smtp=smtp)
+        async with Agent(found) as agent:
+            assert agent._relay_store is not None
+            with full_disk(agent._relay_store.file):
+                error = await submit(agent.submission_port, MAIL.sender, [*MAIL.recipients], MAIL.content)
+            assert error.smtp_code == 452
+            assert await submit(agent.submission_port, MAIL.sender, [*MAIL.recipients], MAIL.content) == {}
 
     complete(run())
 
