@@ -44,7 +44,6 @@ from mqtt.topics import may_subscribe
 from schemas.visible import visible
 
 CLIENT_ID_BYTES_MAX: Final = 1_024
-WRITE_BUFFER_BYTES: Final = 262_144
 LINGER_S: Final = 2.0
 EXPIRY: Final = "session_expiry_interval"
 
@@ -79,12 +78,14 @@ class Connection(asyncio.Protocol):
         self._expiry_s = 0
         self._pending = 0  # changes of the store that this client waits for
         self._is_paused = self._is_over = False
+        self._is_writable = True
+        self._unread_bytes = 0  # of answers, while it is not
 
     # -- asyncio.Protocol ----------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        self._transport.set_write_buffer_limits(high=self._settings.write_buffer_bytes)
         self._set_timer()
 
     def data_received(self, data: bytes) -> None:
@@ -99,10 +100,12 @@ class Connection(asyncio.Protocol):
         self._ended(self)
 
     def pause_writing(self) -> None:
+        self._is_writable = False
         if self._outgoing is not None:
             self._outgoing.writable(False)
 
     def resume_writing(self) -> None:
+        self._is_writable, self._unread_bytes = True, 0
         if self._outgoing is not None:
             self._outgoing.writable(True)
 
@@ -336,6 +339,11 @@ class Connection(asyncio.Protocol):
         data, transport = self._core.outgoing(), self._transport
         if transport is None or transport.is_closing():
             return
+        if not self._is_writable and self._core.closed is None:  # deliveries wait: these are answers
+            self._unread_bytes += len(data)
+            if self._unread_bytes > self._settings.write_buffer_bytes:
+                self.end(ReasonCode.QUOTA_EXCEEDED, "the client does not read the answers to what it sends")
+                return
         if data and not self._is_over:
             transport.write(data)
         if self._core.closed is not None and not self._is_over:

@@ -117,6 +117,9 @@ class Outgoing:
             self._is_loading = False
             if not self._check(future):
                 return
+            if not self._is_writable:
+                self._is_more = True  # they are read again once the network accepts more
+                return
             found, now_s = future.result()
             self._is_more = self._is_more or len(found) == capacity
             for delivery in found:

@@ -29,6 +29,7 @@ class ListenerSettings(Section, frozen=True):
     platform_prefix: str = ""
     connections: Positive = 100
     packet_bytes: Annotated[int, Meta(ge=128, le=256 << 20)] = 262_144
+    write_buffer_bytes: Positive = 262_144
     inflight: Annotated[int, Meta(ge=1, le=65_535)] = 100
     sessions: Positive = 1_000
     session_expiry_s: SessionExpiry = 604_800

@@ -131,6 +131,13 @@ class Wire(asyncio.Transport):
             self.is_lost = self.is_closed = True
             self._connection.connection_lost(None)
 
+    def reads(self, is_reading: bool) -> None:
+        """Whether the client reads; while it does not, the network takes nothing more."""
+        if is_reading:
+            self._connection.resume_writing()
+        else:
+            self._connection.pause_writing()
+
     async def next(self, kind: type[P]) -> P:
         """The next packet of this type."""
         while True:

@@ -15,6 +15,7 @@ from mqtt.packets import (
     Connect,
     Disconnect,
     Pingreq,
+    Pingresp,
     Puback,
     Pubcomp,
     Publish,
@@ -63,6 +64,47 @@ def test_limits(tmp_path: Path) -> None:
             one.feed(encode(Publish("local/x", bytes(300), 1, packet_id=3), 5))
             assert (await one.next(Disconnect)).reason_code == ReasonCode.PACKET_TOO_LARGE
             await one.closed()
+
+    complete(run())
+
+
+def test_a_client_that_does_not_read_its_answers_ends(tmp_path: Path) -> None:
+    """Its requests cost it nothing, and the answers would fill the memory."""
+
+    async def run() -> None:
+        async with broker(tmp_path, write_buffer_bytes=1_000) as agent:
+            one, other = await agent.client("one"), await agent.client("other")
+            one.feed(encode(Pingreq(), 5) * 1_000)
+            for _ in range(10):
+                one.reads(False)
+                one.feed(encode(Pingreq(), 5) * 500)
+                assert not one.is_closed
+                one.reads(True)
+            one.reads(False)
+            one.feed(encode(Pingreq(), 5) * 500)
+            assert not one.is_closed
+            one.feed(encode(Pingreq(), 5))
+            assert (await one.next(Disconnect)).reason_code == ReasonCode.QUOTA_EXCEEDED
+            await one.closed()
+            other.feed(encode(Pingreq(), 5))
+            await other.next(Pingresp)
+
+    complete(run())
+
+
+def test_deliveries_wait_for_a_client_that_does_not_read(tmp_path: Path) -> None:
+    """Also those that are being read from the disk when it stops. They are no answers, and do not end it."""
+
+    async def run() -> None:
+        async with broker(tmp_path, write_buffer_bytes=1_000) as agent:
+            one, other = await agent.client("one"), await agent.client("other")
+            await one.subscribe("local/a", qos=1)
+            other.publish("local/a", bytes(5_000), 1)
+            await other.next(Puback)
+            one.reads(False)
+            await one.none(agent)
+            one.reads(True)
+            assert (await one.next(Publish)).payload == bytes(5_000)
 
     complete(run())
 
