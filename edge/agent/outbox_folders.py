@@ -5,7 +5,8 @@ writes under such a name first. The file is removed, or moved to `sent`, once th
 the agent is killed in between, the file is sent again under the same id, by which the receiver recognises it: the id
 follows from the agent, the folder, and the file's name, inode, size and time.
 
-What cannot be sent, because it is too large, goes to the folder's `refused`. If the store is full the files wait.
+What cannot be sent, because it is too large, goes to the folder's `refused`. If the store is full the files wait. One
+that cannot be read, or not moved away, is tried again with each scan; the others do not wait for it.
 """
 
 import asyncio
@@ -37,7 +38,8 @@ class OutboxFolders:
     def __init__(self, settings: FoldersSettings, agent: str, message_bytes: int, mailroom: Mailroom) -> None:
         self._settings, self._agent, self._message_bytes, self._mailroom = settings, agent, message_bytes, mailroom
         self._topics: Mapping[Path, str] = {Path(folder): topic for folder, topic in settings.outboxes.items()}
-        self._complained: set[Path] = set()
+        self._complained: set[Path] = set()  # in the last scan
+        self._unmoved: dict[Path, str] = {}  # ids of files that are in the store and still here
         for folder in self._topics:
             try:
                 folder.mkdir(parents=True, exist_ok=True)
@@ -52,17 +54,23 @@ class OutboxFolders:
 
     async def scan(self) -> int:
         """Takes what is there; how many files."""
-        taken = 0
+        taken, problems = 0, dict[Path, str]()
         for folder, topic in self._topics.items():
             try:
                 for path in files(folder):
-                    taken += await self._take(path, topic)
+                    try:
+                        taken += await self._take(path, topic)
+                    except OSError as error:
+                        problems[path] = f"cannot be read or moved away: {error.strerror}"
             except StoreFull as error:
-                self._complain(folder, str(error))
+                problems[folder] = str(error)
             except OSError as error:
-                self._complain(folder, str(error.strerror))
-            else:
-                self._complained.discard(folder)
+                problems[folder] = str(error.strerror)
+        for path, problem in problems.items():
+            if path not in self._complained:
+                _log.warning("%s waits: %s", path, problem)
+        self._complained = set(problems)
+        self._unmoved = {path: identifier for path, identifier in self._unmoved.items() if path in problems}
         return taken
 
     async def _take(self, path: Path, topic: str) -> bool:
@@ -70,7 +78,9 @@ class OutboxFolders:
             file = read(path, self._agent, self._message_bytes)
             if file is None:
                 return False
-            await self._mailroom.send_file(topic, file)
+            if self._unmoved.get(path) != file.id:
+                await self._mailroom.send_file(topic, file)
+                self._unmoved[path] = file.id
         except StoreFull:
             raise
         except NotAccepted as error:
@@ -82,12 +92,8 @@ class OutboxFolders:
         else:
             path.unlink(missing_ok=True)
             sync_directory(path.parent)
+        del self._unmoved[path]
         return True
-
-    def _complain(self, folder: Path, problem: str) -> None:
-        if folder not in self._complained:
-            self._complained.add(folder)
-            _log.warning("files in %s wait: %s", folder, problem)
 
 
 def is_complete(name: str) -> bool:

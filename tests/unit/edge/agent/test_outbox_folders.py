@@ -1,12 +1,14 @@
 """Files are taken when they are complete, and once in the store they go (M16, M2)."""
 
 import asyncio
+import errno
 import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from edge.agent import outbox_folders
 from edge.agent.envelope import File
 from edge.agent.outbox_folders import OutboxFolders, is_complete, read
 from edge.agent.settings import FoldersSettings
@@ -87,6 +89,50 @@ def test_a_full_store_and_a_file_that_is_too_large(tmp_path: Path) -> None:
     (tmp_path / "b").write_bytes(b"x" * (LIMIT + 1))
     assert asyncio.run(one.scan()) == 1
     assert [path.name for path in (tmp_path / "refused").iterdir()] == ["b"]
+
+
+def test_one_that_cannot_be_read_does_not_block_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    mailroom = Mailroom()
+    one = folders(tmp_path, mailroom)
+    for number, name in enumerate(("a", "b", "c")):
+        (tmp_path / name).write_bytes(name.encode())
+        os.utime(tmp_path / name, (number, number))
+
+    def read_or_not(path: Path, agent: str, message_bytes: int) -> File | None:
+        if path.name == "b":
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return read(path, agent, message_bytes)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(outbox_folders, "read", read_or_not)
+        assert asyncio.run(one.scan()) == 2
+        assert asyncio.run(one.scan()) == 0
+    assert caplog.text.count("Permission denied") == 1
+    assert asyncio.run(one.scan()) == 1
+    assert [file.name for _, file in mailroom.sent] == ["a", "c", "b"]
+
+
+def test_one_that_cannot_be_removed_is_sent_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others are sent, too."""
+    mailroom = Mailroom()
+    one = folders(tmp_path, mailroom)
+    for name in ("a", "b"):
+        (tmp_path / name).write_bytes(name.encode())
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", refuse)
+        for _ in range(3):
+            assert asyncio.run(one.scan()) == 0
+    assert asyncio.run(one.scan()) == 2
+    assert [file.name for _, file in mailroom.sent] == ["a", "b"]
+    (tmp_path / "a").write_bytes(b"a")
+    assert asyncio.run(one.scan()) == 1
+    assert len(mailroom.sent) == 3
 
 
 def test_what_vanishes_or_is_no_file(tmp_path: Path) -> None:
