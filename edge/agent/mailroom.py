@@ -5,16 +5,21 @@ back (M21).
 """
 
 import asyncio
+import logging
 import secrets
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Final
 
 from edge.agent.dsn import Failure, report
 from edge.agent.envelope import FILE_TYPE, MAIL_TYPE, File, Mail
 from edge.agent.routes import HERE, Routes
 from edge.agent.sender import Sender
-from edge.client.errors import NotAccepted
+from edge.client.errors import MessageTooLarge, NotAccepted
 from schemas.identity import inbox_of
+
+_log: Final = logging.getLogger("waystation.agent")
 
 Take = Callable[[Mail], Awaitable[bool]]
 
@@ -54,14 +59,34 @@ class Mailroom:
 
     async def report(self, mail: Mail, failures: list[Failure]) -> str:
         """Tells the mail's sender; returns what was done. Raises NotAccepted if that must be tried again."""
-        found = report(mail, failures, reporter=self._host, at=datetime.fromtimestamp(self._wall_s(), UTC))
-        if found is None:
+        if not mail.sender:
             return "nobody: the sender is the null sender"
         route = self._routes.of(mail.sender)
         if route is None:
             return f"nobody: there is no route to the sender {mail.sender}"
-        await self._on(route, found)
-        return f"to {mail.sender}, as {found.id}"
+        try:
+            ids = await self._tell(route, mail, failures)
+        except MessageTooLarge as error:
+            _log.error("nobody is told that the mail %s failed: its report is too large: %s", mail.id, error)
+            return f"nobody: the report is too large: {error}"
+        return f"to {mail.sender}, as {', '.join(ids)}"
+
+    async def _tell(self, route: str, mail: Mail, failures: list[Failure]) -> list[str]:
+        """Sends the report; returns its id. One that is too large goes without the mail's header, or else in parts.
+        Raises NotAccepted; MessageTooLarge if that of one recipient is too large."""
+        found = report(mail, failures, reporter=self._host, at=datetime.fromtimestamp(self._wall_s(), UTC))
+        assert found is not None  # it has a sender
+        try:
+            await self._on(route, found)
+        except MessageTooLarge:
+            if mail.content:
+                return await self._tell(route, replace(mail, content=b""), failures)
+            if len(failures) == 1:
+                raise
+            half = len(failures) // 2
+            parts = failures[:half], failures[half:]
+            return [identifier for part in parts for identifier in await self._tell(route, mail, part)]
+        return [found.id]
 
     async def _on(self, route: str, mail: Mail) -> None:
         if route == HERE:
