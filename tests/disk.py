@@ -1,6 +1,6 @@
-"""A disk whose power can fail, for tests: what was not synced is gone.
+"""Disks for tests: one whose power can fail, so that what was not synced is gone, and one that is soon full.
 
-It is a file system of its own, ext4 in a file. A cut is its shutdown without writing anything back
+The first is a file system of its own, ext4 in a file. A cut is its shutdown without writing anything back
 (`EXT4_IOC_SHUTDOWN` with EXT4_GOING_FLAGS_NOLOGFLUSH): what a disk has when the power fails.
 """
 
@@ -22,6 +22,11 @@ SIZE = 64 << 20
 needs_disk = pytest.mark.skipif(
     sys.platform != "linux" or os.geteuid() != 0 or not Path("/dev/loop-control").exists(),
     reason="only root of Linux can mount a file system in a file, and containers often cannot",
+)
+
+
+needs_small_disk = pytest.mark.skipif(
+    sys.platform != "linux" or os.geteuid() != 0, reason="only root of Linux can mount a file system"
 )
 
 
@@ -56,6 +61,41 @@ class Disk:
 def mounted(directory: Path) -> Iterator[Disk]:
     """A new disk below the directory."""
     disk = Disk(directory)
+    try:
+        yield disk
+    finally:
+        disk.unmount()
+
+
+class SmallDisk:
+    """A file system in memory, mounted on a directory."""
+
+    def __init__(self, directory: Path, size: int) -> None:
+        self.directory = directory / "small"
+        self.directory.mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(self.directory)], check=True)
+
+    @property
+    def _filler(self) -> Path:
+        return self.directory / "filler"
+
+    def fill(self) -> None:
+        """No file can grow beyond its last block, and none can get its first byte."""
+        free = os.statvfs(self.directory)
+        with self._filler.open("ab") as filler:
+            filler.write(bytes(free.f_bavail * free.f_frsize))
+
+    def free(self) -> None:
+        self._filler.unlink()
+
+    def unmount(self) -> None:
+        subprocess.run(["umount", str(self.directory)], check=True)
+
+
+@contextmanager
+def small(directory: Path, size: int) -> Iterator[SmallDisk]:
+    """A new disk of `size` bytes below the directory."""
+    disk = SmallDisk(directory, size)
     try:
         yield disk
     finally:

@@ -1,12 +1,14 @@
 """`up` and `down`: the local stack, in the foreground or in the background."""
 
+import errno
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -19,7 +21,7 @@ from jobs.output import Terminal, cell, output
 from jobs.runtime.signals import set_on_signals
 from jobs.stack import local
 from jobs.stack.class_archive import KILL_TIMEOUT_S, make_archive_later
-from jobs.stack.events import Died, Event, NotReplaced, Ready, Replaced, Stopped
+from jobs.stack.events import Died, Event, NotReplaced, NotWritten, Ready, Replaced, Stopped, WrittenAgain
 from jobs.stack.gateways import MOST
 from jobs.stack.local import Console, Plan
 from jobs.stack.process import Identity
@@ -77,7 +79,7 @@ def up(
     parts = frozenset(only or ())
     plan = Plan(options.settings(), options.configuration, options.data(), free_ports, parts, gateways)
     terminal.print(f"starting the local stack in {plan.data}", markup=False)
-    console, me = _console(terminal, options), Identity.of(os.getpid())
+    console, me = console_of(options), Identity.of(os.getpid())
     stop_timeout_s = plan.settings.stack.stop_timeout_s
     make_supervisor = partial(local.local_supervisor, plan, options.environ, console, me)
     archiving = threading.Thread(target=make_archive_later, args=(options.environ, stopping), daemon=True)
@@ -101,15 +103,31 @@ def down(context: typer.Context) -> None:
     terminal.print("stopped" if stopped else f"nothing to stop: {why_no_stack(options.data())}", markup=False)
 
 
-def _console(terminal: Terminal, options: Shared) -> Console:
-    def on_event(event: Event) -> None:
-        terminal.print(_line(event), markup=False)
+def console_of(options: Shared) -> Console:
+    """The console of `up`. What it says on a full disk is not lost, and ends nothing."""
+
+    def say(line: str) -> None:
+        with _on_full_disk_later():
+            output().print(line, markup=False)
 
     def on_ready(state: StackState, seconds: float) -> None:
-        terminal.print(f"ready in {seconds:.1f} s")
-        _show_addresses(terminal, options, state)
+        with _on_full_disk_later():
+            terminal = output()
+            terminal.print(f"ready in {seconds:.1f} s")
+            _show_addresses(terminal, options, state)
 
-    return Console(say=lambda line: terminal.print(line, markup=False), event=on_event, ready=on_ready)
+    return Console(say=say, event=lambda event: say(_line(event)), ready=on_ready)
+
+
+@contextmanager
+def _on_full_disk_later() -> Iterator[None]:
+    """Output that does not fit on the disk does not end the stack: standard output keeps it for the next time, as far
+    as its buffer reaches. The console does not, so each time has its own."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
 
 
 def _line(event: Event) -> str:
@@ -122,6 +140,10 @@ def _line(event: Event) -> str:
             return f"{PART_INDENT}{part:<14} replaced: the new process caught up after {seconds:.1f} s"
         case NotReplaced(part, why):
             return f"{PART_INDENT}{part:<14} not replaced: {why}"
+        case NotWritten(file, why):
+            return f"{PART_INDENT}{file} cannot be written: {why}; the parts run on, and it is tried every second"
+        case WrittenAgain(file):
+            return f"{PART_INDENT}{file} can be written again"
         case Stopped(part, clean):
             return f"{PART_INDENT}{part:<14} {'stopped' if clean else 'did not stop in time and was killed'}"
 

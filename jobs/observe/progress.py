@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, Protocol
 from uuid import UUID
 
+import structlog
 from pyspark import SparkContext
 from pyspark.sql.streaming import StreamingQueryListener
 from pyspark.sql.streaming.listener import (
@@ -47,6 +48,8 @@ ERROR_CHARACTERS = 500
 TRACEBACK = "Traceback (most recent call last):"
 CAUSE = "↳"
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+log = structlog.get_logger(__name__)
 
 
 def status_file(data: str | Path, query: str) -> Path:
@@ -97,6 +100,8 @@ class StatusListener(StreamingQueryListener):
         self._ended: set[UUID] = set()
         """Runs that have failed: later reports about them are out of date."""
         self._statuses: dict[UUID, dict[str, Any]] = {}
+        self._unwritten: set[str] = set()
+        """Queries whose file could not be written the last time."""
 
     @cached_property
     def _jlistener(self) -> Any:
@@ -151,8 +156,19 @@ class StatusListener(StreamingQueryListener):
         return self._statuses.setdefault(run, empty)
 
     def _write(self, status: dict[str, Any], **news: Any) -> None:
-        status |= {**news, "failures": self._failures[status["query"]], "at_ms": int(self._clock() * 1000)}
-        write_json(status_file(self._data, status["query"]), status)
+        """A file that cannot be written (the disk is full) is an earlier one until the next report."""
+        query = status["query"]
+        status |= {**news, "failures": self._failures[query], "at_ms": int(self._clock() * 1000)}
+        try:
+            write_json(status_file(self._data, query), status)
+        except OSError as error:
+            if query not in self._unwritten:
+                log.warning("cannot write the status, trying again at each report", query=query, error=str(error))
+            self._unwritten.add(query)
+        else:
+            if query in self._unwritten:
+                log.info("the status is written again", query=query)
+            self._unwritten.discard(query)
 
 
 def measures(progress: StreamingQueryProgress) -> dict[str, Any]:

@@ -41,4 +41,17 @@ class NotReplaced(NamedTuple):
     why: str
 
 
-Event = Ready | Died | Stopped | Replaced | NotReplaced
+class NotWritten(NamedTuple):
+    """A file of the stack cannot be written, and is tried again until it can. The parts go on."""
+
+    file: str
+    why: str
+
+
+class WrittenAgain(NamedTuple):
+    """A file of which :class:`NotWritten` was reported is up to date again."""
+
+    file: str
+
+
+Event = Ready | Died | Stopped | Replaced | NotReplaced | NotWritten | WrittenAgain

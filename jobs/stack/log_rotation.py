@@ -6,7 +6,9 @@ and truncated: what is written in the microseconds between is lost.
 """
 
 import ctypes
+import errno
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -27,25 +29,36 @@ def rotate(log: Path, limits: Limits) -> bool:
     """If `log` exceeds its limit, move its head to `log.1`, which becomes `log.2`, and so on; returns whether it did.
 
     Writers must have it open for appending. A line that is split is complete in `log.1`; its end is repeated at the
-    beginning of `log`.
+    beginning of `log`. Raises OSError if there is no space for it: then `log` stays as it is, and of the older files at
+    most the oldest is gone.
     """
+    new = log.with_name(f"{log.name}.new")
     try:
         if log.stat().st_size <= limits.bytes:
             return False
-        with log.open("r+b") as file:
-            cut, new = _last_block(file), log.with_name(f"{log.name}.new")
-            with new.open("wb") as copy:
-                _copy(file, copy, cut)
-                copy.write(file.readline(LONGEST_LINE))
-                if limits.files:
-                    _shift(log, limits.files)
-                if not _collapse(file.fileno(), cut):
-                    _copy(file, copy, sys.maxsize)
-                    os.ftruncate(file.fileno(), 0)
-            if not limits.files:
-                new.unlink()
+        if limits.files:  # the oldest goes anyway, and may make the space
+            log.with_name(f"{log.name}.{limits.files}").unlink(missing_ok=True)
+        with log.open("r+b") as file, new.open("wb") as copy:
+            cut = _last_block(file)
+            _check_space(log.parent, cut)
+            _copy(file, copy, cut)
+            copy.write(file.readline(LONGEST_LINE))
+            end = copy.tell()
+            _copy(file, copy, sys.maxsize)
+            copy.flush()  # nothing below needs space, but for what is written from now on
+            if limits.files:
+                _shift(log, limits.files)
+            if _collapse(file.fileno(), cut):
+                copy.truncate(end)
+            else:
+                _copy_and_truncate(file, copy)
+        if not limits.files:
+            new.unlink()
     except FileNotFoundError:
         return False
+    except OSError:
+        new.unlink(missing_ok=True)
+        raise
     return True
 
 
@@ -63,6 +76,22 @@ def _last_block(file: IO[bytes]) -> int:
     """The start of the last block: only whole blocks can be removed, and never the last one."""
     status = os.fstat(file.fileno())
     return max(0, (status.st_size - 1) // status.st_blksize * status.st_blksize)
+
+
+def _check_space(directory: Path, count: int) -> None:
+    """A copy that cannot end must not fill the disk for nothing. Raises OSError if there is no space for `count`
+    bytes."""
+    if shutil.disk_usage(directory).free < count:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def _copy_and_truncate(file: IO[bytes], copy: IO[bytes]) -> None:
+    """Without space the rest is lost: not truncated, the log would be moved again and again."""
+    try:
+        _copy(file, copy, sys.maxsize)
+        copy.flush()
+    finally:
+        os.ftruncate(file.fileno(), 0)
 
 
 def _copy(file: IO[bytes], copy: IO[bytes], count: int) -> None:

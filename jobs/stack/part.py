@@ -1,7 +1,11 @@
-"""A part of a stack, as data."""
+"""A part of a stack, as data; in which order parts start, and how soon again."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
+
+from jobs.errors import StackError
+
+LONGEST_PAUSE_S = 30.0
 
 
 def always() -> bool:
@@ -29,3 +33,21 @@ class Part(NamedTuple):
     niceness_alongside: int = 0
     may_lower_priority: Callable[[], bool] = always
     takes_over: bool = False
+
+
+def levels(parts: Iterable[Part]) -> dict[str, int]:
+    """The dependency level of each part: 0 if it depends on none. Raises StackError for an unknown name or a cycle."""
+    waiting = {part.name: set(part.after) for part in parts}
+    found: dict[str, int] = {}
+    while waiting:
+        free = {name: after for name, after in waiting.items() if after <= found.keys()}
+        if not free:
+            raise StackError(f"these parts depend on each other or on unknown parts: {', '.join(sorted(waiting))}")
+        found |= {name: 1 + max((found[other] for other in after), default=-1) for name, after in free.items()}
+        waiting = {name: after for name, after in waiting.items() if name not in free}
+    return found
+
+
+def pause_after(deaths: int, first_s: float) -> float:
+    """The delay before the next start: `first_s` after the first death, doubling, at most 30 s."""
+    return float(min(first_s * 2 ** min(deaths - 1, 30), LONGEST_PAUSE_S))

@@ -14,7 +14,7 @@ from jobs.stack import generations
 from jobs.stack.part import Part
 from jobs.stack.parts import announced
 from jobs.stack.requests import Answer as Answer
-from jobs.stack.requests import Requests, UpRequest
+from jobs.stack.requests import Answers, Requests, UpRequest
 from jobs.stack.requests import forget as forget
 from jobs.stack.rolling_replacement import RollingReplacement, Stage
 from jobs.stack.supervisor import Supervisor
@@ -46,17 +46,20 @@ answer_to = _requests.answer_to
 
 
 class Replacing:
-    """Handles requests for the supervisor, which calls it at each of its ticks."""
+    """Handles requests for the supervisor, which calls it at each of its ticks. Raises OSError for what cannot be
+    written now: the next call repeats it."""
 
     def __init__(self, data: Path, parts: Sequence[RouterPart]) -> None:
         self._data = data
         self._parts = parts
+        self._answers = Answers(_requests, data)
         self._request: Request | None = None
         self._lines: list[str] = []
         self._waiting: list[RouterPart] = []
         self._now: tuple[RouterPart, int, RollingReplacement] | None = None
 
     def __call__(self, supervisor: Supervisor) -> None:
+        self._answers.catch_up()
         if self._request is None:
             self._take_up(supervisor)
         if self._request and self._now is None:
@@ -111,15 +114,15 @@ class Replacing:
 
     def _say(self, line: str) -> None:
         self._lines.append(line)
-        self._answer(over=False, error=None)
+        self._answer(self._request, over=False, error=None)
 
     def _over(self, error: str | None) -> None:
-        self._answer(over=True, error=error)
-        self._request, self._waiting = None, []
+        request, self._request, self._waiting = self._request, None, []
+        self._answer(request, over=True, error=error)
 
-    def _answer(self, over: bool, error: str | None) -> None:
-        assert self._request is not None
-        _requests.answer(self._data, Answer(id=self._request.id, lines=self._lines, over=over, error=error))
+    def _answer(self, request: Request | None, over: bool, error: str | None) -> None:
+        assert request is not None
+        self._answers.give(Answer(id=request.id, lines=[*self._lines], over=over, error=error))
 
 
 def _has_announced(data: Path, name: str) -> bool:

@@ -5,7 +5,7 @@ A command writes `<data>/replace/<kind>request.json`. The process of `up` does t
 """
 
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -68,13 +68,34 @@ class Requests(Generic[_Request]):
         return _read(self._file(data, "request"), self._message)
 
     def answer(self, data: Path, answer: Answer) -> None:
-        """Report progress; the end lets the next request in."""
-        if answer.over:
+        """Report progress; the end lets the next request in. Raises OSError, for example if the disk is full."""
+        if answer.over and (request := self.next(data)) and request.id == answer.id:
             self._file(data, "request").unlink(missing_ok=True)
         write_json(self._file(data, "answer"), msgspec.to_builtins(answer))
 
     def _file(self, data: Path, name: str) -> Path:
         return data / DIRECTORY / f"{self._prefix}{name}.json"
+
+
+class Answers:
+    """The answers of `up` to the requests of one kind. Only the newest answer counts, which has the earlier ones."""
+
+    def __init__(self, requests: Requests[Any], data: Path) -> None:
+        self._requests = requests
+        self._data = data
+        self._unwritten: Answer | None = None
+
+    def give(self, answer: Answer) -> None:
+        """Raises OSError if it cannot be written now; :meth:`catch_up` repeats it."""
+        self._unwritten = answer
+        self.catch_up()
+
+    def catch_up(self) -> None:
+        """Write the answer that could not be written. Raises OSError if it still cannot be; then nothing else may be
+        answered, so that its end reaches the command."""
+        if self._unwritten is not None:
+            self._requests.answer(self._data, self._unwritten)
+            self._unwritten = None
 
 
 def forget(data: Path) -> None:

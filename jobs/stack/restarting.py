@@ -13,7 +13,7 @@ from typing import Final
 
 from jobs.errors import StackError
 from jobs.stack.part import Part
-from jobs.stack.requests import Answer, Requests, UpRequest
+from jobs.stack.requests import Answer, Answers, Requests, UpRequest
 from jobs.stack.restart import Restart
 from jobs.stack.rolling_replacement import RollingReplacement
 from jobs.stack.supervisor import Supervisor
@@ -35,14 +35,17 @@ requests = Requests(GatewayRequest, "gateways", "gateway-")
 
 class Restarting:
     """Handles requests for the supervisor, which calls it at each of its ticks. `parts` has the parts that may be
-    restarted, and what makes each of them for a request."""
+    restarted, and what makes each of them for a request. Raises OSError for what cannot be written now: the next call
+    repeats it."""
 
     def __init__(self, data: Path, parts: Mapping[str, Callable[[GatewayRequest], Part]]) -> None:
         self._data = data
         self._parts = parts
+        self._answers = Answers(requests, data)
         self._going: tuple[GatewayRequest, Restart | RollingReplacement] | None = None
 
     def __call__(self, supervisor: Supervisor) -> None:
+        self._answers.catch_up()
         if self._going is None:
             self._take_up(supervisor)
         elif self._going[1].is_over:
@@ -88,4 +91,4 @@ class Restarting:
         self._answer(request, *lines, over=True, error=error)
 
     def _answer(self, request: GatewayRequest, *lines: str, over: bool = False, error: str | None = None) -> None:
-        requests.answer(self._data, Answer(id=request.id, lines=list(lines), over=over, error=error))
+        self._answers.give(Answer(id=request.id, lines=list(lines), over=over, error=error))

@@ -2,10 +2,10 @@
 
 Guarantees: a part starts once all parts it depends on have been ready; one that dies, or is not ready in time, is
 restarted after a delay that doubles, and may take twice as long the next time; nothing of a dead part's process group
-is left when it is restarted; `stack.json` names every process from the moment it runs. A part that never became ready
-ends the start, with its reason. A part can be replaced while it runs: the candidate becomes the part once it has caught
-up, and not before. Or it can be restarted as another version; if that dies before it is ready, the earlier version runs
-again.
+is left when it is restarted; `stack.json` names every process from the moment it runs, or, if the disk is full then,
+from the moment there is space again. A full disk ends nothing. A part that never became ready ends the start, with its
+reason. A part can be replaced while it runs: the candidate becomes the part once it has caught up, and not before. Or
+it can be restarted as another version; if that dies before it is ready, the earlier version runs again.
 """
 
 import contextlib
@@ -26,18 +26,19 @@ from jobs.stack.events import Replaced as Replaced
 from jobs.stack.events import Stopped as Stopped
 from jobs.stack.log_rotation import Limits as LogLimits
 from jobs.stack.log_rotation import rotate, tail
-from jobs.stack.part import Part
+from jobs.stack.part import Part, levels, pause_after
 from jobs.stack.process import Identity, ManagedProcess, can_take_priority_back, how_it_ended, stop_all
 from jobs.stack.restart import Restart
 from jobs.stack.rolling_replacement import RollingReplacement, Stage
-from jobs.stack.state import ProcessState, StackState, forget_state, write_state
+from jobs.stack.state import FILE, ProcessState, StackState, forget_state, write_state
+from jobs.stack.write_faults import WriteFaults
 from schemas.readiness import ready_file
 
-LONGEST_PAUSE_S = 30.0
 SETTLED_S = 60.0
 """A part that has been ready for this long starts again with the first restart delay."""
 LOOK_S = 1.0
-"""How often priorities are reconsidered and log sizes checked."""
+"""How often priorities are reconsidered and log sizes checked, and what could not be written is tried again."""
+ANSWERS = "answers to commands"
 TRIES = 3
 """How often a part may die before it was first ready."""
 DOUBLINGS = 3
@@ -85,24 +86,6 @@ class Limits(NamedTuple):
     logs: LogLimits = LogLimits(bytes=64 << 20, files=3)
 
 
-def pause_after(deaths: int, first_s: float) -> float:
-    """The delay before the next start: `first_s` after the first death, doubling, at most 30 s."""
-    return float(min(first_s * 2 ** min(deaths - 1, 30), LONGEST_PAUSE_S))
-
-
-def levels(parts: Iterable[Part]) -> dict[str, int]:
-    """The dependency level of each part: 0 if it depends on none. Raises StackError for an unknown name or a cycle."""
-    waiting = {part.name: set(part.after) for part in parts}
-    found: dict[str, int] = {}
-    while waiting:
-        free = {name: after for name, after in waiting.items() if after <= found.keys()}
-        if not free:
-            raise StackError(f"these parts depend on each other or on unknown parts: {', '.join(sorted(waiting))}")
-        found |= {name: 1 + max((found[other] for other in after), default=-1) for name, after in free.items()}
-        waiting = {name: after for name, after in waiting.items() if name not in free}
-    return found
-
-
 class Supervisor:
     """Runs the parts of one data directory. Not thread-safe: one loop calls :meth:`tick`, then :meth:`stop`."""
 
@@ -126,6 +109,7 @@ class Supervisor:
         self._limits = limits
         self._environ = environ
         self._report = report
+        self._faults = WriteFaults(report)
         self._me = me
         self._bootstrap = bootstrap
         self._configuration = list(configuration)
@@ -148,7 +132,8 @@ class Supervisor:
             self._continue(self._replacement, time.monotonic())
         if time.monotonic() - self._looked_at > LOOK_S:
             self._look()
-        self._attend(self)
+        with self._faults.writing(ANSWERS):
+            self._attend(self)
 
     def replace(
         self, part: Part, arguments_alongside: Sequence[str], is_caught_up: Callable[[], bool], timeout_s: float
@@ -174,7 +159,7 @@ class Supervisor:
             self._limits.settle_s,
             self._limits.stop_timeout_s,
         )
-        write_state(self._data, self.state())
+        self._record()
         return self._replacement
 
     def restart(self, part: Part) -> Restart:
@@ -202,7 +187,7 @@ class Supervisor:
         """Record in `stack.json` that all parts have been ready."""
         self._announced = True
         self._share_out()
-        write_state(self._data, self.state())
+        self._record()
 
     def state(self) -> StackState:
         """What runs, in the form of `stack.json`."""
@@ -255,7 +240,7 @@ class Supervisor:
                     self._died(running, now, how_it_ended(running.process.exit_code))
             case Phase.RESTARTING:
                 if now - running.since >= running.pause_s:
-                    self._start(running, now)
+                    self._start_again(running, now)
             case Phase.STOPPING:
                 self._await_end(running, now)
 
@@ -278,13 +263,13 @@ class Supervisor:
             self._start(running, now)
         except OSError as error:
             self._end_restart(running, f"cannot run {running.part.argv[0]}: {error.strerror}")
-            self._start(running, now)
+            self._start_again(running, now)
 
     def _continue(self, replacement: RollingReplacement, now: float) -> None:
         if replacement.has_come(now):
             self._hand_over(replacement, now)
         if replacement.moved_on(now):
-            write_state(self._data, self.state())
+            self._record()
             if replacement.stage is Stage.OVER:
                 self._report(self._end_of(replacement))
 
@@ -313,10 +298,21 @@ class Supervisor:
         running.started_at = time.time()
         self._enter(running, Phase.STARTING, now)
 
+    def _start_again(self, running: _Running, now: float) -> None:
+        """Not started for want of space or memory, it is tried again as one that has died."""
+        try:
+            self._start(running, now)
+        except OSError as error:
+            self._died(running, now, f"cannot be started: {error}")
+
     def _look(self) -> None:
         self._looked_at = time.monotonic()
         for name in (*self._running, "up"):
-            rotate(self._log(name), self._limits.logs)
+            log = self._log(name)
+            with self._faults.writing(f"{log.name}.1"):
+                rotate(log, self._limits.logs)
+        if FILE in self._faults:
+            self._record()
         if self._announced:
             self._share_out()
 
@@ -371,7 +367,11 @@ class Supervisor:
     def _enter(self, running: _Running, phase: Phase, now: float) -> None:
         running.phase = phase
         running.since = now
-        write_state(self._data, self.state())
+        self._record()
+
+    def _record(self) -> None:
+        with self._faults.writing(FILE):
+            write_state(self._data, self.state())
 
     def _log(self, part: str) -> Path:
         return self._data / "logs" / f"{part}.log"

@@ -15,11 +15,11 @@ import pytest
 from jobs.errors import StackError
 from jobs.stack import local
 from jobs.stack.local import Console
-from jobs.stack.part import Part
+from jobs.stack.part import Part, levels, pause_after
 from jobs.stack.parts import announced
 from jobs.stack.process import Identity, can_take_priority_back, wait_until
 from jobs.stack.state import StackState, forget_state, hold, read_state, running_state, stop_leftovers, write_state
-from jobs.stack.supervisor import Died, Event, Limits, Ready, Stopped, Supervisor, levels, pause_after
+from jobs.stack.supervisor import Died, Event, Limits, Ready, Stopped, Supervisor
 
 DEADLINE_S = 30.0
 ROOT = Path(__file__).parents[3]

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import structlog
 
 from jobs.observe.progress import StatusListener, first_line, measures, offsets, status_file
 from pipelines.storage.local_database import LocalDatabase, Taken, file_of, measures_of
@@ -167,6 +168,23 @@ def test_watchers_are_told_by_query_what_was_measured(tmp_path: Path) -> None:
         ("rested", "messages", ["a"]),
         ("failed", "messages", "disk full"),
     ]
+
+
+def test_a_status_that_cannot_be_written_ends_nothing_and_is_written_later(tmp_path: Path) -> None:
+    """As on a full disk: a failure is reported by the application's own loop, and the watchers need to know it."""
+    failed: list[str] = []
+    watching = SimpleNamespace(failed=lambda query, error: failed.append(query), begun=lambda query: None)
+    listener = StatusListener(tmp_path, "ledger", lambda: 12.5, [watching])
+    in_the_way = status_file(tmp_path, "messages")
+    in_the_way.mkdir(parents=True)
+    with structlog.testing.capture_logs() as logged:
+        listener.failed("messages", "disk full")
+        listener.failed("messages", "disk full")
+        assert (failed, len(logged)) == (["messages", "messages"], 1)
+        in_the_way.rmdir()
+        listener.failed("messages", "disk full")
+    assert [line["event"] for line in logged][1:] == ["the status is written again"]
+    assert (read_json(status_file(tmp_path, "messages")) or {})["failures"] == 3
 
 
 def test_what_a_query_remembers_is_told_from_its_file(tmp_path: Path) -> None:
