@@ -6,14 +6,32 @@ log what they carry, including payloads and passwords.
 
 import logging
 import sys
+from contextlib import suppress
+from typing import TextIO, cast
 
 import structlog
 
 from schemas.settings import LogSettings
 
 
+class _Lossy:
+    """A file that loses what cannot be written: the disk is full, or nobody reads any more. What logs must go on: it
+    may be handling that very error. A buffered file, as standard error is one, writes some of it later."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+
+    def write(self, text: str) -> None:
+        with suppress(OSError):
+            self._file.write(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._file.flush()
+
+
 def configure_logging(settings: LogSettings) -> None:
-    """One line per event, times in UTC, nothing below the configured level."""
+    """One line per event, times in UTC, nothing below the configured level. Lines that cannot be written are lost."""
     renderer: structlog.typing.Processor = (
         structlog.processors.JSONRenderer()
         if settings.format == "json"
@@ -28,7 +46,7 @@ def configure_logging(settings: LogSettings) -> None:
     structlog.configure(
         processors=[*common, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
+        logger_factory=structlog.WriteLoggerFactory(cast(TextIO, _Lossy(sys.stderr))),
     )
     foreign = logging.StreamHandler(sys.stderr)
     foreign.setFormatter(
