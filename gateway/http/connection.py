@@ -1,4 +1,5 @@
-"""An HTTP connection: the connection limit, errors that aiohttp finds, and clients that close their side."""
+"""An HTTP connection: the connection limit, errors that aiohttp finds, and clients that close their side or read
+nothing."""
 
 import asyncio
 import re
@@ -11,6 +12,7 @@ from aiohttp.http_parser import RawRequestMessage
 
 from gateway.host.host_server import HostServer
 from gateway.http.problems import Problem, problem_response
+from gateway.timed_connection import TimedConnection
 
 STREAM = "/v1/stream"
 _FEED_EVENTS = re.compile("/v1/feeds/[^/]+/events")
@@ -21,14 +23,16 @@ def is_stream(path: str) -> bool:
     return path == STREAM or _FEED_EVENTS.fullmatch(path) is not None
 
 
-class HttpConnection(web.RequestHandler):
+class HttpConnection(TimedConnection):
     """One connection; one above the limit is closed without an answer. `is_member`: another gateway's, whose requests
     are of clients that are connected there (:mod:`gateway.host.home_calls`)."""
 
     __slots__ = ("_hosts", "is_ended", "is_member", "request")
 
-    def __init__(self, hosts: HostServer, server: web.Server, *, is_member: bool = False, **options: Any) -> None:
-        super().__init__(server, loop=asyncio.get_running_loop(), **options)
+    def __init__(
+        self, hosts: HostServer, server: web.Server, write_timeout_s: float, *, is_member: bool = False, **options: Any
+    ) -> None:
+        super().__init__(server, write_timeout_s, **options)
         self._hosts = hosts
         self.is_member = is_member
         self.request: web.BaseRequest | None = None  # the one begun last

@@ -135,6 +135,7 @@ class HttpServer:
         return HttpConnection(
             self._hosts,
             self._server,
+            settings.write_timeout_s,
             is_member=is_member,
             keepalive_timeout=settings.read_timeout_s,
             lingering_time=_LINGER_S,

@@ -1,17 +1,20 @@
 """HTTP for operators on a process's event loop.
 
-A connection serves one request, which must arrive in time, and there are only so many: nobody can block others by
-holding connections open.
+A connection serves one request, which must arrive in time and whose answer must be read, and there are only so many:
+nobody can block others by holding connections open.
 """
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final, cast
 
 from aiohttp import web
 
+from gateway.timed_connection import TimedConnection
+
 SILENCE_S: Final = 10.0
-"""How long a connection may take to send a complete request."""
+"""How long a connection may take to send a complete request, and how long it may read nothing of the answer."""
 
 _REQUEST_BYTES: Final = 1024
 
@@ -40,7 +43,7 @@ class HttpListener:
         def accept() -> asyncio.BaseProtocol:
             if len(server.connections) >= self._connections:
                 return _Closed()
-            protocol = server()
+            protocol = TimedConnection(server, SILENCE_S, access_log=None)
             self._silent.add(protocol)
             loop.call_later(SILENCE_S, self._end_silent, protocol)
             return protocol
@@ -56,12 +59,16 @@ class HttpListener:
     @web.middleware
     async def _once(self, request: web.Request, handler: Any) -> web.StreamResponse:
         """Handles the only request of a connection."""
-        self._silent.discard(request.protocol)
+        request.content.on_eof(partial(self._silent.discard, request.protocol))
         try:
             answer: web.StreamResponse = await handler(request)
         except web.HTTPException as refused:  # an answer too: unknown path or wrong method
             refused.force_close()
             raise
+        except ConnectionError:
+            if request.transport is not None:
+                raise
+            answer = web.Response(status=408)  # the client has left in the middle of its request: nobody gets this
         answer.force_close()
         return answer
 

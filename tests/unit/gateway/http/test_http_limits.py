@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import socket
 from pathlib import Path
 
 import pytest
@@ -304,5 +305,30 @@ def test_who_closes_within_a_request_is_let_go(tmp_path: Path, begun: bytes) -> 
         await until(lambda: not harness.hosts.http_connections)
         assert await harness.stored() == []
         writer.close()
+
+    run(scenario())
+
+
+async def unread(harness: HttpHarness, request: bytes, times: int) -> socket.socket:
+    """A client that asks for more than the system holds and reads nothing of the answers."""
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    client.setblocking(False)
+    loop = asyncio.get_running_loop()
+    await loop.sock_connect(client, ("127.0.0.1", harness.port))
+    sending = asyncio.create_task(loop.sock_sendall(client, request * times))
+    await until(lambda: harness.hosts.http_connections)
+    sending.add_done_callback(lambda task: task.cancelled() or task.exception())
+    return client
+
+
+def test_a_client_that_reads_no_answer_is_let_go(tmp_path: Path) -> None:
+    """write_timeout_s: it must not take a place of limits.connections for ever (R9)."""
+
+    async def scenario() -> None:
+        harness = await HttpHarness(tmp_path, {"write_timeout_s": 0.2}).start()
+        client = await unread(harness, b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n", 2_000)
+        await until(lambda: not harness.hosts.http_connections)
+        client.close()
 
     run(scenario())
