@@ -82,6 +82,12 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
+def trusts_this_machine(host: str, authentication: AuthenticationSettings) -> bool:
+    """Whether programs on this machine need no credentials, and others cannot reach the gateway. Then a page in a
+    browser on this machine could do what they may, so foreign pages must be told by what browsers say of them."""
+    return is_loopback(host) and (not authentication.methods or "anonymous" in authentication.methods)
+
+
 def check_access(host: str, tls: TlsSettings, authentication: AuthenticationSettings) -> None:
     """The rules between keys. Raises SettingsError."""
     methods = authentication.methods

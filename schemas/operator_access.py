@@ -68,7 +68,7 @@ def refusal(
         return Refusal(401, f"{guarded.what} requires the token in {guarded.setting}: `Authorization: Bearer …`")
     if (
         is_loopback(peer)
-        and is_loopback(_host_name(headers.get("Host", "")))
+        and names_this_machine(headers.get("Host", ""))
         and not any(name in headers for name in _PROXIED)
     ):
         return None
@@ -99,9 +99,10 @@ def _shown(header: str, takes_basic: bool) -> bytes:
     return b""
 
 
-def _host_name(header: str) -> str:
-    """`Host` without its port."""
-    return header[: header.find("]") + 1] if header.startswith("[") else header.partition(":")[0]
+def names_this_machine(host: str) -> bool:
+    """Whether the header `Host` names this machine, with or without a port. A page of a foreign name that resolves to a
+    loopback address (DNS rebinding) shows that name."""
+    return is_loopback(host[: host.find("]") + 1] if host.startswith("[") else host.partition(":")[0])
 
 
 def is_loopback(address: str) -> bool:

@@ -41,9 +41,11 @@ from gateway.http.responses import json_response
 from gateway.http.streams import Acknowledgement, Streams, event_id, stream_request
 from gateway.http.target import query_of, raw_tail
 from gateway.members.access_point import AccessPoint
+from schemas.access_settings import trusts_this_machine
 from schemas.enrolment import ENROLMENTS_PATH, RENEWAL_PATH, EnrolmentAnswer
 from schemas.enrolment import REQUEST_BYTES_MAX as ENROLMENT_BYTES
 from schemas.mesh_api import QUERY_PATH, REPORTS_PATH
+from schemas.operator_access import names_this_machine
 from schemas.settings import GatewaySettings
 
 _OPENAPI = "/openapi.json"
@@ -87,6 +89,7 @@ class HttpServer:
         self._enrolment_handler = EnrolmentHandler(enrolment, settings.enrolment, asyncio.get_running_loop().time)
         self._feeds_handler = FeedsHandler(feeds, hosts, settings.http, self._caller, self._cross_origin)
         self._openapi = msgspec.json.encode(openapi(settings))
+        self._checks_host = trusts_this_machine(settings.host, settings.authentication)
         self._requests = 0
         self._is_stopping = False
         self._server = web.Server(self._handle, request_factory=begun, handler_cancellation=True)
@@ -162,6 +165,7 @@ class HttpServer:
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         headers: dict[str, str] = {}
         try:
+            self._check_host(request)
             headers = self._cross_origin(request)
             response = await self._answer(cast(web.Request, request))
         except Problem as problem:
@@ -335,6 +339,14 @@ class HttpServer:
         except ProxyHeaderError as error:
             raise bad_request("malformed_header", str(error)) from error
         return Origin(peer, common_name(request.transport.get_extra_info("peercert")))
+
+    def _check_host(self, request: web.BaseRequest) -> None:
+        """Raises Problem 403 for a page of a foreign name that resolves to this machine. Browsers take such a page for
+        one of the gateway's own. With TLS the certificate keeps it out, and another gateway has looked already."""
+        if not self._checks_host or request.secure or is_from_member(request):
+            return
+        if not all(map(names_this_machine, request.headers.getall("Host", []))):
+            raise Problem(403, "host_not_allowed", "the header Host must name this machine: localhost, or its address")
 
     def _cross_origin(self, request: web.BaseRequest) -> dict[str, str]:
         """CORS headers that let the calling page read the answer. Raises Problem 403 if its origin is not allowed."""

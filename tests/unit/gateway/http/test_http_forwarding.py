@@ -158,7 +158,7 @@ def test_a_slow_body_is_not_the_homes_matter(tmp_path: Path) -> None:
 
     async def scenario() -> None:
         site = await HttpSite(tmp_path, {"read_timeout_s": 0.3}, packet_bytes=1024).start()
-        head = f"POST /v1/messages/a HTTP/1.1\r\nHost: x\r\nX-Client-Id: {C}\r\nIdempotency-Key: k\r\n"
+        head = f"POST /v1/messages/a HTTP/1.1\r\nHost: localhost\r\nX-Client-Id: {C}\r\nIdempotency-Key: k\r\n"
         reader, writer = await asyncio.open_connection(HOST, site.ports[0])
         writer.write(head.encode() + b"Content-Length: 10\r\n\r\nhalf")
         assert (await reader.read()).startswith(b"HTTP/1.1 408 ")
@@ -178,7 +178,7 @@ def test_the_home_knows_the_true_peer(tmp_path: Path) -> None:
         forged = {"X-Client-Id": C, PEER: "192.0.2.1:1", CERTIFICATE: "somebody", EPOCH: "99"}
         reader, writer = await asyncio.open_connection(HOST, site.ports[0])
         lines = "".join(f"{name}: {value}\r\n" for name, value in forged.items())
-        writer.write(f"GET /v1/stream?filter=a HTTP/1.1\r\nHost: x\r\n{lines}\r\n".encode())
+        writer.write(f"GET /v1/stream?filter=a HTTP/1.1\r\nHost: localhost\r\n{lines}\r\n".encode())
         assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
         host, port = writer.get_extra_info("sockname")
         [event] = site.presence(f"http:{C}")

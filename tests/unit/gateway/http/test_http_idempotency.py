@@ -47,7 +47,7 @@ def test_requests_at_once_make_one_message(tmp_path: Path) -> None:
         harness.bus.held_stores = {harness.topics.ingress}
         _, first = await asyncio.open_connection("127.0.0.1", harness.port)
         headers = b"X-Client-Id: c\r\nIdempotency-Key: k\r\nContent-Length: 1\r\n\r\nx"
-        first.write(b"POST /v1/messages/a HTTP/1.1\r\nHost: x\r\n" + headers)
+        first.write(b"POST /v1/messages/a HTTP/1.1\r\nHost: localhost\r\n" + headers)
         await until(lambda: harness.bus.in_flight == 1)
         tasks = [asyncio.create_task(keyed(harness, "k")) for _ in range(4)]
         await until(lambda: harness.hosts.http_connections == 5)

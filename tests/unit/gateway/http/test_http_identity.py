@@ -192,6 +192,42 @@ class BriefAuthenticator:
         return Rules("ann", credentials.client, time.time() + self._seconds)
 
 
+@pytest.mark.parametrize("methods", [(), ("password", "anonymous")])
+def test_a_page_of_a_foreign_name_that_resolves_to_this_machine_may_do_nothing(
+    tmp_path: Path, methods: tuple[str, ...]
+) -> None:
+    """DNS rebinding: for the browser such a page is the gateway's own, so it names no foreign origin."""
+
+    async def scenario() -> None:
+        settings = process_settings({}).gateway
+        authentication = msgspec.structs.replace(settings.authentication, methods=methods)
+        harness = await HttpHarness(tmp_path, gateway={"authentication": authentication}).start()
+        for name in ("evil.example", "evil.example:8080", "127.0.0.1.evil.example", "[evil.example]"):
+            page = {"Host": name, "Sec-Fetch-Site": "same-origin"}
+            answer = await harness.request("GET", "/v1/stream?filter=%23&wait=0.01", headers=page)
+            assert (answer.status, answer.reason) == (403, "host_not_allowed")
+            assert (await harness.post("a", headers=page)).reason == "host_not_allowed"
+        for name in ("localhost", "localhost:8080", "127.0.0.1", "[::1]:8080"):
+            assert (await harness.post("a", headers={"Host": name})).status == 202
+        assert len(await harness.stored()) == 4
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(("host", "methods"), [("127.0.0.1", ("password",)), ("0.0.0.0", ("password", "anonymous"))])
+def test_a_gateway_has_any_name_where_a_name_proves_nothing(
+    tmp_path: Path, host: str, methods: tuple[str, ...]
+) -> None:
+    """As the admin API with a token: a foreign page has no credentials; and to a network the gateway has many names."""
+
+    async def scenario() -> None:
+        authentication = msgspec.structs.replace(process_settings({}).gateway.authentication, methods=methods)
+        harness = await HttpHarness(tmp_path, gateway={"authentication": authentication, "host": host}).start()
+        assert (await harness.post("a", headers={"Host": "gateway.example"})).status == 202
+
+    run(scenario())
+
+
 def test_a_stream_ends_with_the_token_that_opened_it(tmp_path: Path) -> None:
     """R11: what the client showed counts for so long; its session stays, as after any end."""
 

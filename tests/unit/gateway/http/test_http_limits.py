@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.gateway.http.http_harness import HttpHarness, run, until
 
-POST = b"POST /v1/messages/a HTTP/1.1\r\nHost: x\r\n"
+POST = b"POST /v1/messages/a HTTP/1.1\r\nHost: localhost\r\n"
 
 
 async def raw(harness: HttpHarness, data: bytes) -> bytes:
@@ -60,9 +60,9 @@ def test_a_client_that_waits_to_be_asked_for_its_body_is_asked(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("data", "status"),
     [
-        (b"GET /" + b"a" * 3000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", 431),
-        (b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 3000 + b"\r\n\r\n", 431),
-        (b"GET / HTTP/1.1\r\nHost: x\r\n" + b"X: y\r\n" * 100 + b"\r\n", 400),
+        (b"GET /" + b"a" * 3000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", 431),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 3000 + b"\r\n\r\n", 431),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\n" + b"X: y\r\n" * 100 + b"\r\n", 400),
         (b"\x16\x03\x01\x02\x00", 400),
         (POST + b"Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
         (POST + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", 400),
@@ -111,7 +111,7 @@ def test_a_head_that_comes_byte_by_byte_is_too_slow(tmp_path: Path) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", harness.port)
         ended = asyncio.create_task(reader.read())
         with contextlib.suppress(ConnectionError):
-            writer.write(b"GET /openapi.json HTTP/1.1\r\nHost: x\r\nX-Slow: ")
+            writer.write(b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\nX-Slow: ")
             while not ended.done():
                 writer.write(b"a")
                 await asyncio.wait([ended], timeout=0.01)
@@ -286,7 +286,7 @@ def test_who_sends_no_more_is_answered_all_the_same(tmp_path: Path, n_requests: 
     run(scenario())
 
 
-OPEN_STREAM = b"GET /v1/stream?filter=a HTTP/1.1\r\nHost: x\r\n\r\n"
+OPEN_STREAM = b"GET /v1/stream?filter=a HTTP/1.1\r\nHost: localhost\r\n\r\n"
 OTHER_FORM = OPEN_STREAM.replace(b"/v1/", b"/%761/")
 
 
@@ -327,7 +327,7 @@ def test_a_client_that_reads_no_answer_is_let_go(tmp_path: Path) -> None:
 
     async def scenario() -> None:
         harness = await HttpHarness(tmp_path, {"write_timeout_s": 0.2}).start()
-        client = await unread(harness, b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n", 2_000)
+        client = await unread(harness, b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n", 2_000)
         await until(lambda: not harness.hosts.http_connections)
         client.close()
 

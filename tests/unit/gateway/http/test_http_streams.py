@@ -302,7 +302,7 @@ def test_a_reader_that_stops_reading_is_waited_for_then_let_go(tmp_path: Path) -
     async def scenario() -> None:
         harness = await HttpHarness(tmp_path, {"write_timeout_s": 0.3}, write_buffer_bytes=100_000).start()
         reader, writer = await asyncio.open_connection("127.0.0.1", harness.port, limit=1024)
-        writer.write(b"GET /v1/stream?client=c&filter=a HTTP/1.1\r\nHost: x\r\n\r\n")
+        writer.write(b"GET /v1/stream?client=c&filter=a HTTP/1.1\r\nHost: localhost\r\n\r\n")
         await reader.readuntil(b"\n\n")
         session = harness.home.session("http:c")
         for n in range(20):
