@@ -63,8 +63,11 @@ def _problem(state: StreamState, settings: MergeSettings) -> str | None:
             return f"{count} {what} are more than {most}"
     if len(state.first) != len(FEEDS) or len(state.highest) != len(FEEDS):
         return f"it is not of {len(FEEDS)} feeds"
-    if not all(-1 <= number <= NUMBER_MAX for number in (*state.first, *state.highest)):
+    if not all(-1 <= number <= NUMBER_MAX for number in state.highest):
         return "a feed's numbers are out of range"
+    # A feed that has passed the highest number, and brought nothing, begins one above.
+    if not all(-1 <= number <= NUMBER_MAX + 1 for number in state.first):
+        return "where a feed begins is out of range"
     if not all(0 <= number <= NUMBER_MAX + 1 for number in (state.end, state.horizon, state.parts_horizon)):
         return "a number is out of range"
     if not (_are_in_order(ranges, state.end) and _are_in_order(state.lost, state.end)):
