@@ -12,6 +12,7 @@ knows of the other yet, do no harm: the merger drops copies by number.
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from feeds.message import NUMBER_MAX
 from feeds.pairing import Paired, Refused, decide
 from feeds.registry_records import SLOTS, AdapterBeat, Assignment, RegistryKey, RegistryRecord, Subscription
 from schemas.feed_words import HOLDING, Slot
@@ -73,6 +74,12 @@ class Registry:
 
     def adapter(self, feed: str, name: str) -> KnownAdapter | None:
         return self._adapters.get((feed, name))
+
+    def boot_after(self, feed: str, name: str, clock_us: int) -> int:
+        """The `boot` of an adapter that starts now: its clock's time, but above what was heard of that name, as the
+        clock may have been set back. Otherwise its beats would be older than those of the process before it."""
+        known = self.adapter(feed, name)
+        return clock_us if known is None or known.beat.boot <= clock_us else min(known.beat.boot + 1, NUMBER_MAX)
 
     def is_alive(self, adapter: KnownAdapter, now: float) -> bool:
         """Whether beats still come, and it has not said that it stops."""

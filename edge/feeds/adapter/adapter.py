@@ -51,7 +51,8 @@ class Adapter:
     ) -> None:
         self._settings, self._more_outputs = settings, more_outputs
         feed = settings.feed
-        self._boot = now_us() if boot is None else boot
+        self._boot = now_us() if boot is None else boot  # until the topic was read
+        self._has_read = False
         self._source = feed_source(settings.source, settings.limits.streams)
         self._key = RegistryKey("adapter", feed.name, feed.adapter)
         self._registry = Registry(feed.timeout_s, ADAPTERS_MAX, 1)
@@ -59,7 +60,6 @@ class Adapter:
         self._administration = Administration(
             feed.name,
             feed.adapter,
-            self._boot,
             synchronise_settings(settings.administration),
             settings.administration.keep_s,
         )
@@ -99,6 +99,9 @@ class Adapter:
     def _on_records(self, records: list[Told], is_before: bool) -> None:
         now = self._now()
         other = self._holding.other(now)
+        if not is_before and not self._has_read:
+            self._has_read = True
+            self._boot = self._registry.boot_after(self._key.feed, self._key.name, self._boot)
         for key, record in records:
             self._registry.apply(key, record, None if is_before else now)
             self._administration.apply(key, record, now)
@@ -140,6 +143,7 @@ class Adapter:
     def _view(self, now: float) -> View:
         return View(
             slot=self._settings.feed.slot,
+            boot=self._boot,
             is_acting=self._holding.is_acting(now),
             is_other_held=self._holding.other(now) is not None,
             slot_of=self._slot_of,

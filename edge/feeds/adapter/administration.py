@@ -46,11 +46,11 @@ ANSWER_S: Final = 5.0
 
 
 class Administration:
-    """`adapter` and `boot`: of the adapter; `feed`: its name. Requests beyond `settings.open_announcements` are
-    refused, and those beyond `settings.answers` are not remembered. `keep_s`: how long a result stays on the topic."""
+    """`adapter`: its name; `feed`: that of its feed. Requests beyond `settings.open_announcements` are refused, and
+    those beyond `settings.answers` are not remembered. `keep_s`: how long a result stays on the topic."""
 
-    def __init__(self, feed: str, adapter: str, boot: int, settings: SynchroniseSettings, keep_s: float) -> None:
-        self._feed, self._adapter, self._boot = feed, adapter, boot
+    def __init__(self, feed: str, adapter: str, settings: SynchroniseSettings, keep_s: float) -> None:
+        self._feed, self._adapter = feed, adapter
         self._settings, self._keep_s = settings, keep_s
         self._items: dict[str, Item] = {}
         self._places: dict[tuple[str, int, int], str] = {}  # whose place it is, by the topic's order
@@ -228,7 +228,7 @@ class Administration:
             part=part,
             payload=request.payload,
             adapter=self._adapter,
-            boot=self._boot,
+            boot=view.boot,
             attempt=attempt,
         )
         steps.writes.append((RegistryKey("announcement", self._feed, name), record))

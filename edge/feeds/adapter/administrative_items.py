@@ -19,11 +19,13 @@ Write = tuple[RegistryKey, RegistryRecord | None]
 
 
 class View(NamedTuple):
-    """What the adapter knows besides. `is_acting`: it takes requests; `slot_of`: where an adapter writes, None if that
-    is not known; `is_other_held`: an adapter that is alive writes to the other slot; `lead`: by source stream, how many
-    messages ahead to announce; `other_last`: how far the other slot is; `has_ended`: the source brings no more."""
+    """What the adapter knows besides. `boot`: as in its beats; `is_acting`: it takes requests; `slot_of`: where an
+    adapter writes, None if that is not known; `is_other_held`: an adapter that is alive writes to the other slot;
+    `lead`: by source stream, how many messages ahead to announce; `other_last`: how far the other slot is;
+    `has_ended`: the source brings no more."""
 
     slot: Slot
+    boot: int
     is_acting: bool
     is_other_held: bool
     slot_of: Callable[[str], Slot | None]

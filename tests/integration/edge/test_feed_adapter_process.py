@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from edge.feeds.formats.moldudp64 import build_downstream, parse_request
 from feeds.message import FeedMessage
@@ -63,6 +64,27 @@ def test_killed_again_and_again_its_log_is_complete(
     assert stamps == list(range(1, file.count + 1))
     assert {one.slot for one in reader.beats("a")} == {"active"}
     assert not reader.slots["backup"]
+
+
+def test_an_adapter_whose_clock_was_set_back_is_heard(
+    broker: LocalBroker, unique_prefix: str, reader: FeedReader, tmp_path: Path
+) -> None:
+    """S1, S2: its process before, by the clock of then, has started later."""
+    file = GrowingFile(tmp_path / "lines.csv")
+    adapter = AdapterProcess(tmp_path, broker.bootstrap, unique_prefix, "a", "active", file.source)
+    with ended(adapter):
+        adapter.start()
+        reader.until(lambda: reader.state("a") == "up", "the first process")
+        adapter.stop()
+        reader.until(lambda: reader.state("a") == "gone", "the farewell")
+        ahead = reader.beats("a")[-1].boot + 3_600_000_000
+        reader.say(RegistryKey("adapter", FEED, "a"), structs.replace(reader.beats("a")[-1], boot=ahead))
+        reader.until(lambda: reader.beats("a")[-1].boot == ahead, "a process of the future")
+        adapter.start()
+        reader.until(lambda: reader.beats("a")[-1].boot > ahead and reader.state("a") == "up", "the next process")
+        file.grow(1)
+        reader.until(lambda: reader.numbers("active") == [1], "its message")
+        adapter.stop()
 
 
 def test_a_frozen_adapter_is_relieved_and_comes_back_as_standby(

@@ -33,6 +33,16 @@ def test_the_earlier_adapter_holds_a_slot_until_it_falls_silent() -> None:
     assert _holder(registry, "backup", 10.1) is None
 
 
+@pytest.mark.parametrize(("clock_us", "boot"), [(6, 8), (7, 7), (9, 9)])
+def test_an_adapter_that_starts_again_is_newer_whatever_its_clock_says(clock_us: int, boot: int) -> None:
+    """S1: otherwise all others would take what it says for old. Its own first beats are no earlier process."""
+    registry = new_registry()
+    assert registry.boot_after("f", "a", clock_us) == clock_us
+    registry.apply(RegistryKey("adapter", "f", "a"), beat("active", boot=7, seq=900), None)
+    registry.apply(RegistryKey("adapter", "f", "other"), beat("active", boot=99), None)
+    assert registry.boot_after("f", "a", clock_us) == boot
+
+
 def test_what_was_on_the_topic_before_proves_no_life() -> None:
     registry = new_registry()
     registry.apply(RegistryKey("adapter", "f", "a"), beat("active", boot=1), None)

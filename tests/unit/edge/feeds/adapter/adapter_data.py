@@ -35,7 +35,7 @@ def composer(
 ) -> tuple[Composer, Counts]:
     """One that writes nothing administrative."""
     counts = Counts()
-    administration = Administration(FEED, ADAPTER, 1, SynchroniseSettings(), 60.0)
+    administration = Administration(FEED, ADAPTER, SynchroniseSettings(), 60.0)
     log = log or LogFold(ADAPTER, None)
     return Composer(ADAPTER, log, repeated or Repeated(), administration, counts, streams), counts
 

@@ -41,7 +41,7 @@ class Side:
         that the earlier process had sent."""
         self.boot += 1
         del self.log[len(self.log) - min(lost, len(self.log)) :]
-        self.administration = Administration(FEED, self.name, self.boot, self.settings, KEEP_S)
+        self.administration = Administration(FEED, self.name, self.settings, KEEP_S)
         self.read, self.unsent = 0, []
         self.last = {STREAM: max([number for number, part, _ in self.log if not part], default=0)}
         self.receive(len(self.topic))
@@ -81,6 +81,7 @@ class Side:
         slots: dict[str, Slot] = {"a": "active", "b": "backup"}
         return View(
             slot=self.slot,
+            boot=self.boot,
             is_acting=is_acting,
             is_other_held=self.thinks_other_is_there,
             slot_of=slots.get,
