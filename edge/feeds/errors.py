@@ -5,6 +5,7 @@ FeedError (:mod:`feeds.errors`)
 ├── SequenceStateError    the state file of `waystation feed sequence` cannot be used
 ├── OutputClosed          nobody reads the output of `waystation feed sequence` any more
 └── AdapterError          an adapter cannot go on
+    ├── TopicUnusable     the topic of the feed is none of a feed
     ├── SourceUnusable    its source cannot be read, and trying again would not help
     ├── NameTaken         another adapter was started with the same name
     └── CheckpointError   the state directory cannot be used
@@ -35,6 +36,10 @@ class OutputClosed(FeedError):
 
 class AdapterError(FeedError):
     """An adapter cannot go on."""
+
+
+class TopicUnusable(AdapterError):
+    """The topic that is to have the messages is not one that the platform has made for a feed."""
 
 
 class SourceUnusable(AdapterError):

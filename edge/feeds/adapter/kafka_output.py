@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from edge.feeds.adapter.kafka_writer import KafkaWriter, TopicRecord
 from edge.feeds.adapter.resume import Outgoing
 from edge.feeds.adapter.settings import KafkaSection
+from edge.feeds.errors import TopicUnusable
 from feeds import message, passed
-from feeds.message import FeedMessage, partition_of, topic_of
+from feeds.message import FEEDS, FeedMessage, partition_of, topic_of
 from feeds.passed import PassedRecord
 from feeds.registry_records import feed_of
 from schemas.feed_words import Slot
@@ -19,12 +20,19 @@ class KafkaOutput:
     """Implements :class:`edge.feeds.adapter.outputs.Output`. `offsets`: the next one of each partition."""
 
     def __init__(self, kafka: KafkaSection, feed: str) -> None:
-        self._writer = KafkaWriter(kafka, topic_of(kafka.prefix, feed))
+        self._topic = topic_of(kafka.prefix, feed)
+        self._writer = KafkaWriter(kafka, self._topic)
         self._partitions = 0
         self.offsets: dict[int, int] = {}
 
     async def open(self) -> None:
+        """Raises TopicUnusable, ConnectRefused."""
         self._partitions = await self._writer.open()
+        if self._partitions % len(FEEDS):
+            raise TopicUnusable(
+                f"topic {self._topic} has {self._partitions} partitions, and a feed's has an even number: are "
+                "[kafka] prefix and [feed] name right, and was the topic made by the platform?"
+            )
 
     async def write(self, slot: Slot, batch: Sequence[Outgoing]) -> None:
         results = await self._writer.write([self._record(slot, one) for one in batch])
