@@ -8,6 +8,7 @@ from typing import Final
 
 from bundles.errors import CertificateError
 from edge.connected_socket import connected_socket
+from edge.keep_alive import keep_alive
 from edge.mesh.contact_events import Closed
 from edge.node.certificates import Certificates
 from edge.node.contact_driver import READ_BYTES, ContactDriver
@@ -16,7 +17,6 @@ from edge.node.desk import Desk
 from edge.node.errors import LinkRefused
 from edge.node.tls import LinkTls, peer_certificate
 
-_PROBES: Final = 3
 """Of TCP's keep-alive, without an answer."""
 """A peer that is gone without a word is noticed after a minute, though nobody owes anything."""
 
@@ -105,7 +105,9 @@ class Links:
         protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
         transport: asyncio.BaseTransport
         try:
-            _keep_alive(connection, self._idle_s)
+            keep_alive(connection, self._idle_s)  # a peer that has moved away says nothing
+            with contextlib.suppress(OSError):
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         except BaseException:
             connection.close()
             raise
@@ -136,17 +138,6 @@ async def _connect(host: str, port: int) -> socket.socket:
         except OSError as error:
             problem = error
     raise problem or OSError(f"{host} has no address")
-
-
-def _keep_alive(connection: socket.socket, idle_s: float) -> None:
-    """Half of the time is silence, the other half probes (RFC 9293, 3.8.4): a peer that has moved away says nothing."""
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    wait_s, each_s = max(1, int(idle_s / 2)), max(1, int(idle_s / 2 / _PROBES))
-    for name, value in (("TCP_KEEPIDLE", wait_s), ("TCP_KEEPINTVL", each_s), ("TCP_KEEPCNT", _PROBES)):
-        with contextlib.suppress(AttributeError, OSError):  # not everywhere
-            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-    with contextlib.suppress(OSError):
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 def _text(error: Exception) -> str:

@@ -110,6 +110,7 @@ class LimitsSection(Section, frozen=True):
     requests_per_s: Positive = 100
     request_messages: Annotated[int, Meta(ge=1, le=65_534)] = 1_000
     reconnect_most_s: Seconds = 10.0
+    unanswered_s: Seconds = 30.0
     log_records: Positive = 100_000
     stop_s: Seconds = 10.0
 

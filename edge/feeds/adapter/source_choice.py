@@ -47,9 +47,9 @@ def make_source(settings: AdapterSettings, intake: Intake, place: FilePlace | No
             return PipeSource(STANDARD_INPUT, make, intake)
         case "tcp":
             backoff = FullJitter(0.2, limits.reconnect_most_s)
-            return TcpSource(address.host, address.port, make, intake, backoff)
+            return TcpSource(address.host, address.port, make, intake, backoff, limits.unanswered_s)
         case "tcp-listen":
-            return TcpListenSource(address.host, address.port, make, intake)
+            return TcpListenSource(address.host, address.port, make, intake, limits.unanswered_s)
     reader = ParsedDatagrams(make, intake, has_lines=source.format != "miniseed")
     return UdpSource(address, limits.receive_buffer_bytes, reader, intake)
 

@@ -3,6 +3,9 @@
 They wait while the adapter's buffer is full, so a TCP peer is held back by flow control. A connection that is lost may
 end in the middle of a line or record: the rest is reported as malformed, never taken for a message. Connections to the
 listener are read one after the other, so that the order is that of the source.
+
+Adapters send nothing to the source, so connections are probed: one whose peer has lost its power would look like a
+source that is silent.
 """
 
 import asyncio
@@ -15,6 +18,7 @@ from edge.feeds.adapter.parsing import MakeParser
 from edge.feeds.adapter.sources.clock import now_us
 from edge.feeds.adapter.sources.intake import Intake, Piece
 from edge.feeds.errors import SourceUnusable
+from edge.keep_alive import keep_alive
 from edge.reconnect import STABLE_S, FullJitter
 
 READ_BYTES: Final = 65_536
@@ -64,10 +68,14 @@ class PipeSource:
 
 
 class TcpSource:
-    """Connects to a server, again and again, with full jitter between attempts."""
+    """Connects to a server, again and again, with full jitter between attempts. A server that does not answer probes
+    for `unanswered_s` is lost."""
 
-    def __init__(self, host: str, port: int, make: MakeParser, intake: Intake, backoff: FullJitter) -> None:
+    def __init__(
+        self, host: str, port: int, make: MakeParser, intake: Intake, backoff: FullJitter, unanswered_s: float
+    ) -> None:
         self._host, self._port, self._make, self._intake, self._backoff = host, port, make, intake, backoff
+        self._unanswered_s = unanswered_s
 
     async def run(self) -> None:
         """Never returns."""
@@ -79,7 +87,7 @@ class TcpSource:
                 await self._one_connection()
                 reason = f"{where} has closed the connection"
             except TimeoutError:
-                reason = f"{where} does not answer within {CONNECT_S:g} s"
+                reason = f"{where} does not answer"
             except OSError as error:
                 reason = f"no connection to {where}: {error.strerror or error}"
             self._intake.is_now("source_lost", reason)
@@ -90,12 +98,14 @@ class TcpSource:
         async with asyncio.timeout(CONNECT_S):
             reader, writer = await asyncio.open_connection(self._host, self._port, limit=READ_BYTES)
         with contextlib.closing(writer):
+            keep_alive(writer.get_extra_info("socket"), self._unanswered_s)
             self._intake.is_now("up")
             await read_all(reader, self._make, self._intake, is_connection=True)
 
 
 class TcpListenSource:
-    """Takes connections; one at a time is read, a further one waits, and more than `waiting_max` are refused."""
+    """Takes connections; one at a time is read, a further one waits, and more than `waiting_max` are refused. A peer
+    that does not answer probes for `unanswered_s` is gone."""
 
     def __init__(
         self,
@@ -103,12 +113,13 @@ class TcpListenSource:
         port: int,
         make: MakeParser,
         intake: Intake,
+        unanswered_s: float,
         *,
         waiting_max: int = 4,
         on_listening: Callable[[int], None] = lambda _: None,
     ) -> None:
         self._host, self._port, self._make, self._intake = host, port, make, intake
-        self._waiting_max, self._on_listening = waiting_max, on_listening
+        self._unanswered_s, self._waiting_max, self._on_listening = unanswered_s, waiting_max, on_listening
         self._turn = asyncio.Lock()
         self._reading: set[asyncio.Task[None]] = set()
 
@@ -136,6 +147,7 @@ class TcpListenSource:
         try:
             if len(self._reading) > 1 + self._waiting_max:
                 return
+            keep_alive(writer.get_extra_info("socket"), self._unanswered_s)
             async with self._turn:
                 self._intake.is_now("up")
                 with contextlib.suppress(OSError):

@@ -5,6 +5,7 @@ import contextlib
 import os
 import socket
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 
 import pytest
 
@@ -22,6 +23,7 @@ from tests.unit.edge.feeds.adapter.adapter_data import KeptIntake
 from tests.unit.edge.feeds.adapter.sources.test_file_source import PATIENCE_S, until
 
 HOST = "127.0.0.1"
+UNANSWERED_S = 30.0
 
 
 def make(_: object) -> LineParser:
@@ -57,7 +59,7 @@ def test_a_server_that_cuts_connections() -> None:
     async def scenario() -> None:
         async with await asyncio.start_server(serve, HOST, 0) as server:
             port = server.sockets[0].getsockname()[1]
-            async with running(TcpSource(HOST, port, make, intake, FullJitter(0.01, 0.02))):
+            async with running(TcpSource(HOST, port, make, intake, FullJitter(0.01, 0.02), UNANSWERED_S)):
                 await until(lambda: b"4 a" in intake.payloads)
 
     asyncio.run(scenario())
@@ -78,7 +80,7 @@ def test_a_server_that_is_not_there_yet() -> None:
         with socket.socket() as free:
             free.bind((HOST, 0))
             port = free.getsockname()[1]
-        async with running(TcpSource(HOST, port, make, intake, FullJitter(0.01, 0.02))):
+        async with running(TcpSource(HOST, port, make, intake, FullJitter(0.01, 0.02), UNANSWERED_S)):
             await until(lambda: "source_lost" in intake.states)
             async with await asyncio.start_server(serve, HOST, port):
                 await until(lambda: b"x" in intake.payloads)
@@ -91,7 +93,7 @@ def test_a_listener_reads_one_connection_after_the_other() -> None:
     ports: list[int] = []
 
     async def scenario() -> None:
-        async with running(TcpListenSource(HOST, 0, make, intake, on_listening=ports.append)):
+        async with running(TcpListenSource(HOST, 0, make, intake, UNANSWERED_S, on_listening=ports.append)):
             await until(lambda: bool(ports))
             _, first = await asyncio.open_connection(HOST, ports[0])
             first.write(b"1\n")
@@ -110,6 +112,53 @@ def test_a_listener_reads_one_connection_after_the_other() -> None:
     asyncio.run(scenario())
 
 
+def probed_in_s(port: int, peer_port: int) -> float | None:
+    """When the kernel probes the connection between two local ports, at the end that has `port`; None if it does not
+    (proc(5): timer 2 of /proc/net/tcp is that of probes, its time is in hundredths of a second)."""
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        _, local, remote, _, _, timer, *_ = line.split()
+        if [int(one.rpartition(":")[2], 16) for one in (local, remote)] == [port, peer_port]:
+            kind, _, left = timer.partition(":")
+            return int(left, 16) / 100 if int(kind, 16) == 2 else None
+    return None
+
+
+@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="only Linux says which connections it probes")
+def test_a_peer_that_is_gone_without_a_word_is_noticed() -> None:
+    """Its power has failed, or its address has moved: adapters send nothing, so only probes tell it from a source that
+    is silent. A connection that waits for its turn is probed, too."""
+    intake = KeptIntake()
+    ports: list[int] = []
+    peers: list[asyncio.StreamWriter] = []
+
+    async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        peers.append(writer)
+
+    def is_probed(port: int, peer_port: int) -> bool:
+        found = probed_in_s(port, peer_port)
+        return found is not None and found <= UNANSWERED_S / 2
+
+    async def scenario() -> None:
+        server = await asyncio.start_server(serve, HOST, 0)
+        port = server.sockets[0].getsockname()[1]
+        async with server, running(TcpSource(HOST, port, make, intake, FullJitter(0.01, 0.02), UNANSWERED_S)):
+            await until(lambda: bool(peers))
+            own_port = peers[0].get_extra_info("peername")[1]
+            await until(lambda: is_probed(own_port, port))
+            peers[0].close()
+        async with running(TcpListenSource(HOST, 0, make, intake, UNANSWERED_S, on_listening=ports.append)):
+            await until(lambda: bool(ports))
+            for _ in range(2):
+                _, writer = await asyncio.open_connection(HOST, ports[0])
+                peer_port = writer.get_extra_info("sockname")[1]
+                await until(lambda peer_port=peer_port: is_probed(ports[0], peer_port))  # type: ignore[misc]
+                peers.append(writer)
+        for one in peers:
+            one.close()
+
+    asyncio.run(scenario())
+
+
 def test_an_address_that_is_taken_is_an_error() -> None:
     with socket.socket() as taken, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
         taken.bind((HOST, 0))
@@ -117,7 +166,7 @@ def test_an_address_that_is_taken_is_an_error() -> None:
         udp.bind((HOST, 0))
         intake = KeptIntake()
         with pytest.raises(SourceUnusable, match="cannot listen"):
-            asyncio.run(TcpListenSource(HOST, taken.getsockname()[1], make, intake).run())
+            asyncio.run(TcpListenSource(HOST, taken.getsockname()[1], make, intake, UNANSWERED_S).run())
         address = Address("udp", host=HOST, port=udp.getsockname()[1])
         reader = ParsedDatagrams(make, intake, has_lines=True)
         with pytest.raises(SourceUnusable, match="cannot be bound"):
