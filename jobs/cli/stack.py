@@ -25,7 +25,7 @@ from jobs.stack.events import Died, Event, NotReplaced, NotWritten, Ready, Repla
 from jobs.stack.gateways import MOST
 from jobs.stack.local import Console, Plan
 from jobs.stack.process import Identity
-from jobs.stack.state import StackState, read_state, why_no_stack
+from jobs.stack.state import StackState, read_state, why_no_stack, written
 
 POLL_S = 0.1
 PART_INDENT = "  "
@@ -172,16 +172,15 @@ def _up_detached(options: Shared, free_ports: bool, only: Sequence[str], gateway
     """Start `up` in the background, show its output until it is ready, and leave it running."""
     data = options.data()
     log = data / "logs" / "up.log"
-    log.parent.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "jobs.cli.main", "--data", str(data)]
     for overlay in options.overlays:
         command += ["--conf", str(overlay.absolute())]
     command += ["up", *(["--free-ports"] if free_ports else []), *(f"--only={part}" for part in only)]
     command.append(f"--gateways={gateways}")
-    log.write_bytes(b"")
-    with log.open("ab") as written:  # appends, so that the log can be rotated
+    written(data, log).close()
+    with log.open("ab") as appended:  # so that the log can be rotated
         child = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=written, stderr=subprocess.STDOUT, start_new_session=True
+            command, stdin=subprocess.DEVNULL, stdout=appended, stderr=subprocess.STDOUT, start_new_session=True
         )
     try:
         _follow(child, log, data)

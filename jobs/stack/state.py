@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 import msgspec
 
@@ -97,11 +98,24 @@ def running_state(data: Path) -> StackState:
     return state
 
 
+def written(data: Path, file: Path) -> IO[bytes]:
+    """A file in the data directory, empty and open for writing; makes the directories. Raises StackError if that is not
+    possible."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        return file.open("wb")
+    except OSError as error:
+        raise StackError(
+            f"cannot write {file}: {error.strerror}; make the data directory {data} a directory that this user can "
+            "write to, or choose another one with --data"
+        ) from error
+
+
 @contextmanager
 def hold(data: Path) -> Iterator[None]:
-    """Hold the lock of this directory's `up`. Raises StackError if another `up` has it; a killed one holds nothing."""
-    data.mkdir(parents=True, exist_ok=True)
-    with (data / "up.lock").open("w") as handle:
+    """Hold the lock of this directory's `up`. Raises StackError if another `up` has it, or if nothing can be written
+    there; a killed one holds nothing."""
+    with written(data, data / "up.lock") as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

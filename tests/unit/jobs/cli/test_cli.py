@@ -36,6 +36,26 @@ def test_an_error_is_one_sentence_on_stderr(run, capfd, arguments, sentence):
     assert "Traceback" not in err
 
 
+@pytest.mark.parametrize("options", [[], ["--detach"]])
+@pytest.mark.parametrize("below", ["file", "file/below"])
+def test_a_data_directory_that_cannot_be_written_ends_up_with_one_sentence(run, capfd, tmp_path, options, below):
+    (tmp_path / "file").touch()
+    data = tmp_path / below
+    assert run("--data", str(data), "up", *options) == 1
+    err = capfd.readouterr().err
+    assert f"cannot write {data}/" in err
+    assert f"make the data directory {data} a directory that this user can write to" in err
+    assert err.count("\n") == 1
+
+
+def test_a_data_directory_whose_lock_cannot_be_written_ends_up_with_one_sentence(run, capfd, tmp_path):
+    (tmp_path / "up.lock").mkdir()
+    assert run("up") == 1
+    err = capfd.readouterr().err
+    assert f"cannot write {tmp_path}/up.lock: Is a directory; " in err
+    assert err.count("\n") == 1
+
+
 def test_down_where_nothing_runs_is_no_error(run, capfd):
     assert run("down") == 0
     assert "nothing to stop: no stack is running in" in capfd.readouterr().out
