@@ -30,7 +30,6 @@ from schemas.member_settings import (
     GatewayClusterSettings,
     check_members,
 )
-from schemas.members import LONGEST_NAME
 from schemas.mesh_settings import MeshSettings, check_mesh
 from schemas.policy_settings import PolicySettings
 from schemas.presence_settings import PresenceSettings, check_presence
@@ -58,6 +57,15 @@ refused."""
 TopicPrefix = Annotated[
     str, Meta(pattern=r"^[a-z0-9._-]*\Z", description="letters a-z, digits, `.`, `_`, `-`, or empty")
 ]
+
+GatewayName = Annotated[
+    str,
+    Meta(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,199}\Z",
+        description="1 to 200 letters a-z and A-Z, digits, `.`, `_`, `-`, the first one a letter or digit",
+    ),
+]
+"""It names the directory of the spool's files: no other directory, and short enough for a file system."""
 
 
 class KafkaSettings(Section, frozen=True, kw_only=True):
@@ -158,10 +166,7 @@ class HttpSettings(Section, frozen=True, kw_only=True):
 
 
 class GatewaySettings(Section, frozen=True, kw_only=True):
-    name: Annotated[
-        str,
-        Meta(min_length=1, max_length=LONGEST_NAME, description=f"text, not empty, at most {LONGEST_NAME} characters"),
-    ]
+    name: GatewayName
     host: str
     mqtt_port: ListenerPort
     websocket_port: ListenerPort

@@ -169,6 +169,20 @@ def test_values_that_do_not_fit_together_name_the_file_of_each(tmp_path, text, s
         assert f"{key}: {tmp_path / 'overlay.toml'}" in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    "name", ["", "..", ".hidden", "-x", "a/b", "/etc/x", "../../x", "a\\u0000", "a\\n", "a b", "caf\u00e9", "a" * 201]
+)
+def test_a_name_of_a_gateway_is_a_file_name(tmp_path, name):
+    """The files of its spool are in a directory of that name, below the data directory."""
+    with pytest.raises(SettingsError, match=r"gateway\.name = .* is not allowed: expected 1 to 200 letters"):
+        load_settings(overlay(tmp_path, f'[gateway]\nname = "{name}"\n'), {})
+
+
+@pytest.mark.parametrize("name", ["7", "gateway-1", "gw.paris_2", "a" * 200])
+def test_names_of_gateways_as_they_may_be(tmp_path, name):
+    assert load_settings(overlay(tmp_path, f'[gateway]\nname = "{name}"\n'), {}).gateway.name == name
+
+
 def test_all_errors_come_at_once(tmp_path):
     text = "[gateway]\nmqtt_prot = 1\nhttp_port = -1\n[log]\nlevel = 'loud'\n"
     with pytest.raises(SettingsError) as raised:
