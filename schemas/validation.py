@@ -111,7 +111,7 @@ def unknown_key(path: Key, value: Any, section: type[Section], root: type[Sectio
     """The sentence about a key that `section` lacks: what was probably meant, or else all keys it has."""
     name, fields = str(path[-1]), _fields(section)
     what = f"[{dotted(path)}] is not a table" if isinstance(value, dict) else f"{dotted(path)} is not a setting"
-    here = f"[{dotted(path[:-1])}]" if len(path) > 1 else "the top level"
+    here = f"[{dotted(path[:-1])}]" if len(path) > 1 else "The top level"
     elsewhere = [found for found in paths(root) if found[-1] == name]
     if len(elsewhere) == 1:
         return f"{what}. Did you mean {dotted(elsewhere[0])}?"

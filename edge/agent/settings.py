@@ -139,7 +139,13 @@ def load(path: Path) -> AgentSettings:
 
     Raises SettingsError, with every unknown key and every value that is not allowed.
     """
-    return _resolved(load_file(path, AgentSettings, broken_rules), path.absolute().parent)
+    try:
+        return _resolved(load_file(path, AgentSettings, broken_rules), path.absolute().parent)
+    except SettingsError as error:
+        if not isinstance(error.__cause__, FileNotFoundError):
+            raise
+        advice = "write one with `waystation agent init CLIENT-ID`, or name another one with --conf"
+        raise SettingsError(f"{error}; {advice}") from error
 
 
 def limits(settings: AgentSettings, window_messages: int | None = None) -> Limits:

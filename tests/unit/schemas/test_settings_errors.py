@@ -57,6 +57,7 @@ def test_an_overlay_changes_single_keys(tmp_path):
             "[gateway]\npacket_bytes = 1",
             "gateway.packet_bytes is not a setting. Did you mean gateway.limits.packet_bytes?",
         ),
+        ("[zzz]\na = 1", "[zzz] is not a table. The top level has: audit, cluster, data, "),
         ("[audit]\nzzz = 1", "audit.zzz is not a setting. [audit] has: heap, patience_s"),
         (
             "[gateway.limits]\npacket_bytes = 1",

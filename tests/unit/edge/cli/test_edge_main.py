@@ -76,7 +76,10 @@ def test_all_other_words_are_the_platforms(run: Run, monkeypatch: pytest.MonkeyP
 
 def test_init_and_a_clear_error_without_an_agent(run: Run, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert run("agent", "status") == 1
-    assert "cannot read the configuration file" in capsys.readouterr().err
+    assert capsys.readouterr().err == (
+        "cannot read the configuration file agent.toml: No such file or directory; "
+        "write one with `waystation agent init CLIENT-ID`, or name another one with --conf\n"
+    )
     assert run("agent", "init", "van-7") == 0
     assert (tmp_path / "agent.toml").stat().st_mode & 0o077 == 0
     assert run("agent", "init", "van-7") == 1
