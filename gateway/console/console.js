@@ -21,14 +21,20 @@
     return selection !== null && !selection.isCollapsed && live.contains(selection.anchorNode);
   }
 
+  // What can have the keyboard's focus, by what stays the same in an update: a link by its address, a table by its place.
+  function focusable() {
+    const tables = [...live.querySelectorAll(".wide")].map((table, n) => [`table ${n}`, table]);
+    return [...tables, ...[...live.querySelectorAll("a")].map((link) => [link.getAttribute("href"), link])];
+  }
+
   function replace(html) {
-    const focused = live.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
+    const focused = focusable().find(([, element]) => element === document.activeElement);
     const scrolled = [...live.querySelectorAll(".wide")].map((table) => table.scrollLeft);
     live.innerHTML = html;
     if (typeof plots !== "undefined") plots.draw();
     live.querySelectorAll(".wide").forEach((table, n) => { table.scrollLeft = scrolled[n] || 0; });
-    if (focused !== null) {
-      [...live.querySelectorAll("a")].find((link) => link.getAttribute("href") === focused)?.focus({ preventScroll: true });
+    if (focused !== undefined) {
+      focusable().find(([key]) => key === focused[0])?.[1].focus({ preventScroll: true });
     }
   }
 

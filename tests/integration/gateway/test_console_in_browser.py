@@ -116,6 +116,35 @@ def test_a_page_follows_what_happens(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(180)
+def test_a_table_that_is_scrolled_by_keyboard_keeps_the_focus(tmp_path: Path) -> None:
+    """WCAG 2.1, 2.1.1: also after the page was updated, though the table's caption has changed."""
+
+    def look(one: Tab, url: str, arrive: Callable[[str], None]) -> None:
+        one.open(f"{url}/console/clients")
+        one.run("document.querySelector('.wide').focus()")
+        arrive("late-comer")
+        wait_for(lambda: "late-comer" in one.run(TEXT), "it is shown", PATIENCE_S)
+        assert one.run("document.activeElement.className") == "wide"
+        assert one.complaints == []
+
+    in_browser(tmp_path, look)
+
+
+@pytest.mark.timeout(180)
+def test_a_client_id_of_spaces_has_a_link_that_can_be_seen(tmp_path: Path) -> None:
+    def look(one: Tab, url: str, arrive: Callable[[str], None]) -> None:
+        for client in (" ", "a  b"):
+            arrive(client)
+        one.open(f"{url}/console/clients")
+        link = "[...document.querySelectorAll('td a')].find((one) => one.href.endsWith('client={}'))"
+        wait_for(lambda: one.run(f"{link.format('a++b')} !== undefined"), "they are shown", PATIENCE_S)
+        assert one.run(f"{link.format('+')}.offsetWidth") > 0
+        assert one.run(f"{link.format('a++b')}.innerText") == "a  b"
+
+    in_browser(tmp_path, look)
+
+
+@pytest.mark.timeout(180)
 def test_plots_follow_what_happens_and_the_pointer_names_values(tmp_path: Path) -> None:
     """A plot that is updated stays where it is: its caption goes on to say what is under the pointer."""
 
