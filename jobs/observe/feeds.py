@@ -25,8 +25,8 @@ class FeedMetrics(Collector):
         def counter(name: str, meaning: str, *labels: str) -> Counter:
             return Counter(f"waystation_feed_{name}", meaning, ["feed", *labels], registry=registry)
 
-        self._copies = counter("copies", "Copies of a redundant feed added to the ledger", "slot")
-        self._duplicates = counter("duplicates", "Copies that the slot had already brought", "slot")
+        self._copies = counter("ledger_copies", "Copies of a redundant feed added to the ledger", "slot")
+        self._duplicates = counter("ledger_duplicates", "Copies of a redundant feed that the slot had brought", "slot")
         self._differences = counter("differences", "Messages whose two copies have different payloads")
         registry.register(self)
 

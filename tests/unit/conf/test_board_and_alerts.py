@@ -149,6 +149,10 @@ def test_each_alert_about_spark_says_what_to_do() -> None:
     assert all(rule["annotations"]["action"] for rule in rules("spark"))
 
 
+def test_no_metric_of_ours_means_two_things(names: dict[str, set[str]]) -> None:
+    assert [name for name in sorted(names["gateway"] & names["spark"]) if name.startswith("waystation_")] == []
+
+
 @pytest.mark.parametrize("who", BOARDS)
 def test_each_metric_is_in_the_manual(who: str, names: dict[str, set[str]]) -> None:
     manual = (ROOT / "docs" / "operators.md").read_text()

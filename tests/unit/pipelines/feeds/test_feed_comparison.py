@@ -106,6 +106,6 @@ def test_metrics_are_what_is_reported() -> None:
         'waystation_feed_lost_numbers{feed="f"} 1.0',
         'waystation_feed_behind_numbers{feed="f",slot="backup"} 0.0',
         'waystation_feed_last_append_timestamp_seconds{feed="f",slot="active"} 1.7672256e+09',
-        'waystation_feed_copies_total{feed="f",slot="active"} 1.0',
+        'waystation_feed_ledger_copies_total{feed="f",slot="active"} 1.0',
     ):
         assert line in shown, line
