@@ -95,7 +95,8 @@ _PLAIN = {
         "waystation_waiting_bundles_given", "Bundles given to agents that carry them to devices that are away"
     ),
     "feed_copies": _Plain(
-        "waystation_feed_copies", "Copies of redundant feeds' messages that routers have sent, each once a shard"
+        "waystation_feed_copies",
+        "Copies of redundant feeds' messages that routers have sent, counted in each shard that gets them",
     ),
     "feed_delivered": _Plain(
         "waystation_feed_delivered", "Messages of redundant feeds that shards have merged and offered to subscribers"
@@ -112,7 +113,8 @@ _PLAIN = {
         "waystation_feed_late", "Messages of redundant feeds that came after they were given up, delivered as late"
     ),
     "feed_late_dropped": _Plain(
-        "waystation_feed_late_dropped", "The same, not delivered because of gateway.feeds.delivers_late = false"
+        "waystation_feed_late_dropped",
+        "Messages of redundant feeds that came after they were given up, dropped (gateway.feeds.delivers_late = false)",
     ),
     "feed_expired": _Plain(
         "waystation_feed_expired", "Copies of redundant feeds' messages dropped because nobody remembers their numbers"
@@ -127,7 +129,7 @@ _PLAIN = {
     ),
     "share_messages_fenced": _Plain(
         "waystation_share_messages_fenced",
-        "messages about share groups that an earlier owner of a shard sent after the next one had begun: dropped",
+        "Messages about share groups that an earlier owner of a shard sent after the next one had begun: dropped",
     ),
     "feed_records_fenced": _Plain(
         "waystation_feed_records_fenced",
@@ -167,7 +169,8 @@ _PLAIN = {
         "HTTP requests sent to the gateway that has the client's home, repeated ones included",
     ),
     "home_calls_failed": _Plain(
-        "waystation_home_requests_failed", "The same that got no answer; most are sent again, to the next owner too"
+        "waystation_home_requests_failed",
+        "HTTP requests to the gateway that has the client's home that got no answer; most are sent again",
     ),
     "home_calls_refused": _Plain(
         "waystation_home_requests_unanswered",

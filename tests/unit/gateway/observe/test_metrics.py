@@ -195,3 +195,10 @@ def test_gateways_are_counted_by_what_they_say_and_when(tmp_path: Path) -> None:
             assert ages["b"] - ages["a"] == pytest.approx(100)
 
     run_real(scenario())
+
+
+def test_each_help_text_can_be_read_alone() -> None:
+    """Tools show it beside the name, without what stands before it."""
+    texts = [family.documentation for family in count_families({})]
+    assert len(texts) > 60
+    assert [text for text in texts if text[0].islower() or text.startswith("The same")] == []
