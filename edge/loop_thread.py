@@ -4,18 +4,21 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable, Coroutine
+from concurrent.futures import CancelledError
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 
 class LoopThread:
-    """Runs until `stop`. Any thread may call it. `closed` makes the error of calls after that."""
+    """Runs until `stop`. Any thread may call it. `closed` makes the error of calls that have not ended by then, and of
+    those after that."""
 
     def __init__(self, name: str, closed: Callable[[], Exception]) -> None:
         self._closed = closed
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
+        self._changing = threading.Lock()
         self._is_stopped = False
         self._thread.start()
 
@@ -25,12 +28,17 @@ class LoopThread:
 
     def call(self, action: Coroutine[Any, Any, T]) -> T:
         """Runs `action` on the loop; its result."""
-        if self._is_stopped:
-            action.close()
-            raise self._closed()
-        future = asyncio.run_coroutine_threadsafe(action, self._loop)
+        with self._changing:  # what begins before `stop` is found by `_end`
+            if self._is_stopped:
+                action.close()
+                raise self._closed()
+            future = asyncio.run_coroutine_threadsafe(action, self._loop)
         try:
             return future.result()
+        except CancelledError:
+            if self._is_stopped:
+                raise self._closed() from None
+            raise
         except BaseException:
             future.cancel()  # a thread that is interrupted does not leave it behind
             raise
@@ -41,8 +49,20 @@ class LoopThread:
             self._loop.call_soon_threadsafe(action)
 
     def stop(self) -> None:
-        """Ends loop and thread."""
-        self._is_stopped = True
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        """Ends calls, loop and thread; returns once they have ended."""
+        with self._changing:
+            is_first, self._is_stopped = not self._is_stopped, True
+        if is_first:
+            asyncio.run_coroutine_threadsafe(self._end(), self._loop)
         self._thread.join()
-        self._loop.close()
+        if is_first:
+            self._loop.close()
+
+    async def _end(self) -> None:
+        """A loop that stops leaves its tasks as they are, and whoever waits for one would wait for ever."""
+        calls = asyncio.all_tasks() - {asyncio.current_task()}
+        for call in calls:
+            call.cancel()
+        if calls:
+            await asyncio.wait(calls)
+        self._loop.stop()
