@@ -7,7 +7,7 @@ from edge.client.connect_points import ConnectPoint
 from edge.client.connecting import HOPS_MAX
 from edge.client.limits import Limits
 from edge.client.message import IncomingMessage
-from edge.client.options import EXPIRY, Options
+from edge.client.options import EXPIRY, Options, remaining_properties
 from edge.client.outbox import Outbox
 from edge.client.server_reference import sent_to
 from edge.client.session_journal import SessionJournal, restore_session
@@ -20,7 +20,7 @@ from mqtt.client_limits import ClientLimits
 from mqtt.client_publish import check_publish
 from mqtt.codes import ReasonCode
 from mqtt.errors import LocalProtocolError
-from mqtt.packets import Connack, Properties, Publish, Subscription
+from mqtt.packets import Connack, Connect, Properties, Publish, Subscription
 from schemas.identity import inbox_of
 
 
@@ -28,7 +28,7 @@ class MqttBearer:
     """Implements :class:`edge.client.bearer_client.BearerClient`."""
 
     def __init__(self, options: Options, limits: Limits, outbox: Outbox, found: Recovered, hooks: BearerHooks) -> None:
-        self._options, self._limits, self._hooks = options, limits, hooks
+        self._options, self._limits, self._outbox, self._hooks = options, limits, outbox, hooks
         self._tls, self._quic = options.tls, options.quic or QuicTls()
         found = _without_qos_0(outbox, found)
         session = restore_session(found, limits.window_messages, limits.window_bytes)
@@ -41,11 +41,7 @@ class MqttBearer:
         self._has_inbox = False
         self._mqtt = MqttClient(
             self._current_address,
-            lambda _: options.connect(
-                is_established=session.is_established,
-                receive_maximum=limits.inbox_messages,
-                follows=self._follows,
-            ),
+            self._connect_packet,
             session=session,
             limits=ClientLimits(limits.connect_timeout_s, limits.ping_timeout_s),
             on_message=self._received,
@@ -146,6 +142,18 @@ class MqttBearer:
     def _current_address(self) -> Address:
         assert self._address is not None
         return self._address
+
+    def _connect_packet(self, _: int) -> Connect:
+        """CONNECT. What is sent again after it has what remains of its lifetime by now, not when it was sent first."""
+        session, now_s = self._mqtt.session, self._outbox.now_s
+        for packet in session.outbound.messages.values():
+            expires_s = self.in_flight.by_id[packet.packet_id].expires_s
+            packet.properties = remaining_properties(packet.properties, expires_s - now_s)
+        return self._options.connect(
+            is_established=session.is_established,
+            receive_maximum=self._limits.inbox_messages,
+            follows=self._follows,
+        )
 
     def _address_of(self, point: ConnectPoint) -> Address:
         hostname = self._options.server_hostname

@@ -200,3 +200,11 @@ def message_properties(
         "user_property": list(user_properties) or None,
     }
     return {name: value for name, value in found.items() if value is not None} or None
+
+
+def remaining_properties(properties: Properties | None, remaining_s: float) -> Properties | None:
+    """The properties with what remains of the message's lifetime, a second at least: some servers take 0 for a message
+    that never expires (MQTT 5.0, 3.3.2.3.3)."""
+    if properties is None or EXPIRY not in properties:
+        return properties
+    return {**properties, EXPIRY: max(1, math.ceil(remaining_s))}

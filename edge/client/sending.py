@@ -10,7 +10,6 @@ also those at the bearer that no connection has sent yet.
 """
 
 import asyncio
-import math
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -21,14 +20,13 @@ from edge.client.errors import Expired
 from edge.client.in_flight import InFlight
 from edge.client.limits import Limits
 from edge.client.message import Message, MessageState
-from edge.client.options import EXPIRY
+from edge.client.options import remaining_properties
 from edge.client.outbox import Outbox
 from edge.client.store import EXPIRED_MAX, StoredMessage
 from edge.errors import MqttClientError, PublishRefused
 from mqtt.client_events import Published
 from mqtt.codes import ReasonCode
 from mqtt.errors import ProtocolError, QueueFullError, ServerLimitError
-from mqtt.packets import Properties
 
 _FAILURE: Final = ReasonCode.UNSPECIFIED_ERROR
 
@@ -185,7 +183,7 @@ class Sending:
             self._outbox.remove(stored.sequence, stored.size, waiting=True)
             self._expired(message)
             return True
-        properties = _remaining(stored.properties, stored.expires_s - now_s)
+        properties = remaining_properties(stored.properties, stored.expires_s - now_s)
         try:
             packet_id = self._bearer.send(stored, properties)
         except (QueueFullError, MqttClientError):
@@ -217,10 +215,3 @@ class Sending:
             for change in self._drained:
                 if not change.done():
                     change.set_result(None)
-
-
-def _remaining(properties: Properties | None, remaining_s: float) -> Properties | None:
-    """The properties with what remains of the message's lifetime (3.3.2.3.3)."""
-    if properties is None or EXPIRY not in properties:
-        return properties
-    return {**properties, EXPIRY: math.ceil(remaining_s)}

@@ -1,6 +1,7 @@
 """What the client refuses before it accepts it, and how long it keeps the rest (M2)."""
 
 import asyncio
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +143,34 @@ def test_the_rest_of_the_lifetime_goes_with_the_message(tmp_path: Path) -> None:
             assert server.session.stored[0].properties == {
                 "message_expiry_interval": 40, "content_type": "text/plain", "user_property": [("a", "1")],
             }  # fmt: skip
+
+    complete(run())
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_message_that_is_sent_again_has_the_rest_of_its_lifetime(tmp_path: Path, is_killed: bool) -> None:
+    """Otherwise a message that the gateway gets on the second connection would outlive its lifetime."""
+
+    async def run() -> None:
+        times = Times()
+        async with ServerHost() as server, AsyncExitStack() as open_clients:
+            one = await open_clients.enter_async_context(client(server.url, store=tmp_path / "o", **times.options()))
+            await one.connected()
+            server.is_deaf = True
+            message = await one.publish("t", lifetime_s=100)
+            await eventually(lambda: one._bearer.may_be_sent(1), "it is sent")
+            times.wall, times.running = times.wall + 60, times.running + 60
+            if is_killed:
+                await one.close()
+            server.is_deaf = False
+            server.drop()
+            if is_killed:
+                again = client(server.url, store=tmp_path / "o", **times.options())
+                await (await open_clients.enter_async_context(again)).drained()
+            else:
+                await message.acknowledged
+            (stored,) = server.session.stored
+            assert (stored.dup, stored.properties) == (True, {"message_expiry_interval": 40})
 
     complete(run())
 
