@@ -250,11 +250,11 @@ class HttpBearer(OneConnection):
                 wanted = change(self._filters)
                 if wanted == self._filters:
                     return
-                self._reading.cancel()
-                await asyncio.wait([self._reading])
                 before = self._stream
                 refused: SubscribeRefused | None = None
                 try:
+                    self._reading.cancel()
+                    await asyncio.wait([self._reading])
                     try:
                         stream = await self._open_stream(wanted)
                     except ConnectRefused as error:

@@ -65,6 +65,25 @@ def test_publish_and_subscribe_and_acknowledge(tmp_path: Path) -> None:
     run(scenario())
 
 
+@pytest.mark.parametrize("turns", range(1, 5))
+def test_who_no_longer_waits_for_a_subscription_still_gets_messages(tmp_path: Path, turns: int) -> None:
+    """Another subscription is another stream: whatever has become of it, one of them is read."""
+
+    async def scenario() -> None:
+        harness = await HttpHarness(tmp_path / "g").start()
+        async with client(url_of(harness)) as van:
+            await van.subscribe("news")
+            subscribing = asyncio.create_task(van.subscribe("more"))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            subscribing.cancel()
+            await asyncio.wait([subscribing])
+            await (await van.publish("news", b"heard")).acknowledged
+            assert (await asyncio.wait_for(anext(van.messages()), 20)).payload == b"heard"
+
+    run(scenario())
+
+
 def test_inbox_and_requests(tmp_path: Path) -> None:
     """The gateway chooses the client id; a request names the inbox that it has there."""
 
