@@ -34,7 +34,8 @@ OnFailed = Callable[[Message, Exception], None]
 
 
 class Sending:
-    """`on_failed` is called for each message that is refused or expires, also for those of earlier processes."""
+    """`on_failed` is called for each message that is refused or expires, also for those of earlier processes. What
+    it raises goes to the loop's exception handler."""
 
     def __init__(self, outbox: Outbox, bearer: BearerClient, limits: Limits, on_failed: OnFailed | None) -> None:
         self._outbox, self._bearer, self._limits = outbox, bearer, limits
@@ -208,7 +209,11 @@ class Sending:
         if error is not None and self._on_failed is not None:
             message = message or Message(row.sequence, row.topic, row.qos)
             message.ended(state, error)
-            self._on_failed(message, error)
+            try:
+                self._on_failed(message, error)
+            except Exception as fault:  # the application's: the bearer has more to report, and goes on
+                context = {"message": f"on_failed has raised an error for {message}", "exception": fault}
+                asyncio.get_running_loop().call_exception_handler(context)
         elif message is not None:
             message.ended(state, error)
         if not self._outbox.messages:

@@ -11,6 +11,7 @@ import pytest
 from edge.client.client import Client
 from edge.client.errors import (
     ClientClosed,
+    Expired,
     MissingPackage,
     NotReachable,
 )
@@ -97,6 +98,39 @@ def test_refused_by_the_gateway(gateway: SocketGateway, tmp_path: Path) -> None:
             assert message.state is MessageState.REFUSED
             assert message.error is failed[0][1]
             await one.drained()
+
+    complete(run())
+
+
+def test_a_callback_that_raises_holds_up_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is called for a message that is refused, and for one that expires. The loop reports its errors."""
+
+    monkeypatch.setattr("edge.client.client.EXPIRY_CHECK_S", 0.02)
+
+    async def run() -> None:
+        reported: list[BaseException | None] = []
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: reported.append(context.get("exception")))
+
+        def fails(message: Message, error: Exception) -> None:
+            raise RuntimeError(message.topic)
+
+        async with ServerHost() as server:
+            server.session.refuse = {b"bad": ReasonCode.QUOTA_EXCEEDED}
+            async with client(server.url, store=tmp_path / "o", on_failed=fails) as one:
+                await one.connected()
+                bad, good = await asyncio.gather(one.publish("refused", b"bad"), one.publish("t", b"good"))
+                await good.acknowledged
+                with pytest.raises(PublishRefused):
+                    await bad.acknowledged
+                await one.drained()
+                assert server.connections == 1
+        async with client(NOBODY, store=tmp_path / "o", on_failed=fails) as away:
+            for topic in ("expired 1", "expired 2"):
+                late = await away.publish(topic, lifetime_s=0.01)
+                with pytest.raises(Expired):
+                    await late.acknowledged
+        assert [str(error) for error in reported] == ["refused", "expired 1", "expired 2"]
 
     complete(run())
 
