@@ -11,10 +11,13 @@ from websockets.uri import parse_uri
 
 from edge.errors import Unreachable
 from edge.link import Link, Receiver
+from mqtt.wire import HEADER_BYTES_MAX, VARINT_MAX
 
 _NORMAL: Final = 1000
 _UNSUPPORTED_DATA: Final = 1003
 _DATA: Final = (Opcode.BINARY, Opcode.CONT)
+_FRAME_BYTES_MAX: Final = VARINT_MAX + HEADER_BYTES_MAX
+"""The largest packet of MQTT: a frame is in memory until its end has come."""
 
 
 class WebSocketLink(Link):
@@ -22,7 +25,9 @@ class WebSocketLink(Link):
 
     def __init__(self, receiver: Receiver, uri: str) -> None:
         super().__init__(receiver)
-        self._protocol = ClientProtocol(parse_uri(uri), subprotocols=[Subprotocol("mqtt")], max_size=None)
+        self._protocol = ClientProtocol(
+            parse_uri(uri), subprotocols=[Subprotocol("mqtt")], max_size=(None, _FRAME_BYTES_MAX)
+        )
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def ready(self) -> None:

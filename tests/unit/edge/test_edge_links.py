@@ -12,6 +12,9 @@ from unittest.mock import MagicMock
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from websockets.asyncio.server import ServerConnection
+from websockets.asyncio.server import serve as serve_websocket
+from websockets.typing import Subprotocol
 
 from edge.errors import ConnectionLost, ConnectRefused, MqttClientError, Unreachable
 from edge.link import Address, Link, QuicTls
@@ -173,6 +176,25 @@ def test_a_server_without_websocket(answer: bytes | None) -> None:
     error = fails(answer, "/mqtt")
     assert isinstance(error, Unreachable)
     assert answer is None or "WebSocket" in str(error)
+
+
+def test_a_frame_that_no_memory_could_hold() -> None:
+    """A hostile server announces it: the connection ends before the first of its bytes is kept."""
+
+    async def serve(socket: ServerConnection) -> None:
+        await socket.recv()
+        socket.transport.write(b"\x82\x7f" + (1 << 40).to_bytes(8))
+        await socket.wait_closed()
+
+    async def run() -> None:
+        async with serve_websocket(serve, HOST, 0, subprotocols=[Subprotocol("mqtt")]) as server:
+            port = next(iter(server.sockets)).getsockname()[1]
+            client = MqttClient(Address(HOST, port, websocket_path="/mqtt"), Connect("c"))
+            with pytest.raises(ConnectionLost) as lost:
+                await client.connect()
+            assert lost.value.closed.by is EndedBy.TRANSPORT
+
+    asyncio.run(asyncio.wait_for(run(), 30))
 
 
 @pytest.mark.parametrize("path", [None, "/mqtt"])
