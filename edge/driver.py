@@ -62,9 +62,9 @@ class Driver:
         """Writes what the core has to send; closes the link if the connection has ended."""
         self._is_flush_due = False
         data, link = self.connection.outgoing(), self._link
+        durable = self._journal() if self._journal is not None else None  # also of what is accepted after the end
         if link is None:
             return
-        durable = self._journal() if self._journal is not None else None
         if durable is not None or self._held:
             self._held.append((data, durable))
             if durable is not None:

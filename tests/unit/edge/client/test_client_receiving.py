@@ -35,6 +35,28 @@ def test_a_message_that_is_not_acknowledged_is_given_to_the_next_process(tmp_pat
     complete(run())
 
 
+def test_a_message_that_is_acknowledged_without_a_connection_is_never_given_again(tmp_path: Path) -> None:
+    """The server has had no PUBREC, and sends it again to the next process."""
+
+    async def run() -> None:
+        async with ServerHost() as server:
+            async with client(server.url, store=tmp_path / "o") as one:
+                await one.subscribe("i", qos=2)
+                for number in range(3):
+                    server.deliver("i", b"%d" % number, 2)
+                first, second = await one.take_message(), await one.take_message()
+                server.is_closed = True
+                server.drop()
+                await eventually(lambda: not one.is_connected, "the connection is lost")
+                first.acknowledge()
+                second.acknowledge()
+            server.is_closed = False
+            async with client(server.url, store=tmp_path / "o") as again:
+                assert (await again.take_message()).payload == b"2"
+
+    complete(run())
+
+
 def test_an_inbox_that_is_full_stops_reading() -> None:
     async def run() -> None:
         async with ServerHost() as server, client(server.url, limits=Limits(inbox_messages=10)) as slow:
