@@ -21,15 +21,13 @@ from bundles.errors import FormatError, SealError, SignatureError
 from bundles.identity import Identity
 from bundles.known_certificates import KnownCertificates
 from bundles.receipt import Receipt, Role
-from bundles.seen import Seen, SeenState, Source, Verdict
+from bundles.seen import Seen, SeenState, Verdict
 from edge.client.errors import StoreFull
 from edge.mesh.contact_frames import Reason
 from edge.node.batch import InboxRow, Step
 from edge.node.disk_carrier import DiskCarrier
 from edge.node.errors import NodeError
 from edge.node.journal import Journal
-
-SOURCES_MAX: Final = 10_000
 
 _log: Final = logging.getLogger("waystation.mesh")
 
@@ -51,12 +49,12 @@ class Arrivals:
     ) -> None:
         self._journal, self._carrier, self._known, self._identity = journal, carrier, known, identity
         self._on_arrival, self._messages_max, self._bytes_max = on_arrival, messages_max, bytes_max
-        self._seen: dict[Source, Seen] = {}
+        self._seen = Seen()
         self._number = self.messages = self.size = self.unreadable = 0
 
     def recover(self, seen: Iterable[SeenState], inbox: tuple[int, int, int]) -> None:
         """What was there at the start."""
-        self._seen = {one.source: Seen(1, stored=[one]) for one in seen}
+        self._seen = Seen(stored=seen)
         self.messages, self.size, self._number = inbox
 
     def arrive(
@@ -70,9 +68,8 @@ class Arrivals:
         """A verified bundle to us. Either `then` is called with our receipt, when all is durable; or `refused`, and
         None returned. `from_platform`: see :meth:`bundles.seen.Seen.take`."""
         header, journal = bundle.header, self._journal
-        seen = self._seen.get((header.originator, header.incarnation))
-        if seen is None or not seen.has(header):
-            reason = self._refusal(bundle, seen) or self._take(bundle, from_platform)
+        if not self._seen.has(header):
+            reason = self._refusal(bundle) or self._take(bundle, from_platform)
             if reason is not None:
                 refused(reason)
                 return None
@@ -91,21 +88,19 @@ class Arrivals:
         batch.handed_over.append(row.number)
         batch.steps.append(Step(row.header.message_id, self._journal.wall_s, "handed over"))
 
-    def _refusal(self, bundle: Bundle, seen: Seen | None) -> Reason | None:
+    def _refusal(self, bundle: Bundle) -> Reason | None:
         if not self._known.signer_keys(self._journal.name, Role.RECIPIENT):
             return Reason.BUSY  # our certificate has ended or is revoked: nobody would believe our receipt
         is_full = self.messages >= self._messages_max or self.size + len(bundle.ciphertext) > self._bytes_max
-        if is_full or (seen is None and len(self._seen) >= SOURCES_MAX):
-            return Reason.FULL
-        return None
+        return Reason.FULL if is_full else None
 
     def _take(self, bundle: Bundle, from_platform: bool) -> Reason | None:
-        header, source = bundle.header, (bundle.header.originator, bundle.header.incarnation)
-        seen = self._seen.setdefault(source, Seen(1))
-        if seen.take(header, from_platform=from_platform) is Verdict.FULL:
+        header = bundle.header
+        if self._seen.take(header, self._journal.now_s, from_platform=from_platform) is Verdict.FULL:
             return Reason.FULL
         batch = self._journal.change()
-        batch.taken[source] = seen
+        batch.taken[header.originator, header.incarnation] = self._seen
+        batch.forgotten += self._seen.forgotten()
         plaintext, detail = self._open(bundle)
         batch.steps.append(Step(bundle.message_id, self._journal.wall_s, "received", detail))
         if plaintext is not None:

@@ -86,6 +86,7 @@ class Batch:
     receipts: list[Receipt] = field(default_factory=list)
     at_platform: Changes = field(default_factory=dict)
     taken: dict[Source, Seen] = field(default_factory=dict)
+    forgotten: list[Source] = field(default_factory=list)
     arrived: list[InboxRow] = field(default_factory=list)
     handed_over: list[int] = field(default_factory=list)
     notices: list[NoticeRow] = field(default_factory=list)
@@ -126,7 +127,8 @@ class Batch:
     def freeze(self, meta: Meta) -> None:
         """The commit begins."""
         self.meta = meta
-        self.seen = [state for seen in self.taken.values() for state in seen.export()]
+        states = (seen.state(source) for source, seen in self.taken.items())
+        self.seen = [state for state in states if state is not None]
 
 
 _REFUSABLE = ("added", "unsealed", "accepted", "refused", "accepted_steps")

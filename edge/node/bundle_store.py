@@ -155,6 +155,7 @@ class BundleStore(SqliteFile):
             removed = [(UUID(one).bytes,) for one in batch.removed]
             many(_SQL["remove_ciphertext"], removed)
             many(_SQL["remove"], removed)
+            many(_SQL["forget_seen"], [(_encode(source),) for source in batch.forgotten])
             many(_SQL["save_seen"], [_seen_row(state) for state in batch.seen])
             many(_SQL["arrive"], [_inbox_row(row) for row in batch.arrived])
             many(_SQL["hand_over"], [(number,) for number in batch.handed_over])
@@ -271,8 +272,7 @@ def _seen_row(state: SeenState) -> tuple[bytes, bytes]:
 
 
 def _seen(raw: bytes) -> SeenState:
-    (originator, incarnation), low_water, above = _decode(raw, type=tuple[tuple[str, int], int, tuple[int, ...]])
-    return SeenState((originator, incarnation), low_water, above)
+    return _decode(raw, type=SeenState)
 
 
 def _report(number: int, raw: bytes) -> PendingReport:

@@ -111,8 +111,12 @@ DELETE FROM at_platform WHERE sequence = ?;
 -- name: save_seen
 INSERT OR REPLACE INTO seen VALUES (?, ?);
 
+-- name: forget_seen
+DELETE FROM seen WHERE source = ?;
+
 -- name: seen
-SELECT state FROM seen;
+-- Each save gives a new rowid, so the one saved last comes last.
+SELECT state FROM seen ORDER BY rowid;
 
 -- name: arrive
 INSERT INTO inbox VALUES (?, ?, ?, ?);

@@ -65,7 +65,7 @@ class Platform:
         """The gateway takes a bundle; the recipient sees it if it is new (M14)."""
         bundle_format.verify(bundle, [key_of(bundle.header.originator).public_key()])
         self.hits += 1
-        if self._seen.take(bundle.header) is Verdict.NEW:
+        if self._seen.take(bundle.header, now) is Verdict.NEW:
             self.given += 1
             self.delivered_at[bundle.message_id] = now
             receipt = receipt_format.sign(bundle.message_id, Role.GATEWAY, GATEWAY, now * 1000, self._key)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bundles.seen import Seen, Verdict
+from bundles.seen import Seen, SeenLimits, Verdict
 from edge.mesh.pending_reports import PendingReports
 from edge.mesh.presence import Decision, Record, Stage, decide, decide_without_presence, merge, record_of
 from schemas.events import MessagePresenceEvent
@@ -140,7 +140,7 @@ def test_a_thousand_messages_are_a_thousand_however_many_copies_come() -> None:
     draws.shuffle(copies)
     seen, given_count = Seen(), 0
     for at, sequence in enumerate(copies):
-        given_count += seen.take(header(sequence)) is Verdict.NEW
+        given_count += seen.take(header(sequence), 0) is Verdict.NEW
         if at % 100 == 0:
             seen = Seen(stored=seen.export())
     assert given_count == 1_000
@@ -150,26 +150,51 @@ def test_a_thousand_messages_are_a_thousand_however_many_copies_come() -> None:
 def test_what_is_below_the_low_water_mark_is_refused() -> None:
     """M14: no clock is trusted, and no list rolls over (meshtastic firmware#8790)."""
     seen = Seen()
-    assert seen.take(header(3)) is Verdict.NEW
-    assert seen.take(header(900, low_water=800), from_platform=True) is Verdict.NEW
-    assert seen.take(header(3)) is Verdict.DUPLICATE
-    assert seen.take(header(4)) is Verdict.DUPLICATE
-    assert seen.take(header(801)) is Verdict.NEW
-    assert seen.take(header(3, incarnation=8)) is Verdict.NEW, "a reinstalled device counts anew"
+    assert seen.take(header(3), 0) is Verdict.NEW
+    assert seen.take(header(900, low_water=800), 0, from_platform=True) is Verdict.NEW
+    assert seen.take(header(3), 0) is Verdict.DUPLICATE
+    assert seen.take(header(4), 0) is Verdict.DUPLICATE
+    assert seen.take(header(801), 0) is Verdict.NEW
+    assert seen.take(header(3, incarnation=8), 0) is Verdict.NEW, "a reinstalled device counts anew"
 
 
 def test_what_a_peer_brings_leaves_open_what_the_platform_may_bring() -> None:
     """M14: the platform keeps the order in which it took messages, so behind a later one none comes from it."""
     seen = Seen()
-    assert seen.take(header(900, low_water=800, ended_below=700)) is Verdict.NEW
-    assert seen.take(header(699), from_platform=True) is Verdict.DUPLICATE
-    assert seen.take(header(700), from_platform=True) is Verdict.NEW
-    assert seen.take(header(901, low_water=800, ended_below=700), from_platform=True) is Verdict.NEW
-    assert seen.take(header(799)) is Verdict.DUPLICATE
+    assert seen.take(header(900, low_water=800, ended_below=700), 0) is Verdict.NEW
+    assert seen.take(header(699), 0, from_platform=True) is Verdict.DUPLICATE
+    assert seen.take(header(700), 0, from_platform=True) is Verdict.NEW
+    assert seen.take(header(901, low_water=800, ended_below=700), 0, from_platform=True) is Verdict.NEW
+    assert seen.take(header(799), 0) is Verdict.DUPLICATE
 
 
 def test_a_full_memory_refuses_rather_than_deliver_twice() -> None:
-    seen = Seen(sources_max=1, above_max=2)
-    assert [seen.take(header(sequence)) for sequence in (5, 7, 9)] == [Verdict.NEW, Verdict.NEW, Verdict.FULL]
-    assert seen.take(header(1, "b")) is Verdict.FULL
-    assert seen.take(header(7)) is Verdict.DUPLICATE
+    seen = Seen(SeenLimits(sources=1, above=2))
+    assert [seen.take(header(sequence), 0) for sequence in (5, 7, 9)] == [Verdict.NEW, Verdict.NEW, Verdict.FULL]
+    assert seen.take(header(1, "b"), 0) is Verdict.FULL
+    assert seen.take(header(7), 0) is Verdict.DUPLICATE
+
+
+def test_who_makes_many_incarnations_crowds_out_nobody() -> None:
+    """M14: an enrolled agent chooses its incarnations. Only its own are forgotten for them, the oldest first."""
+    seen = Seen(SeenLimits(sources=5, of_originator=3))
+    assert seen.take(header(1, "honest"), 0) is Verdict.NEW
+    for incarnation in range(1, 9):
+        assert seen.take(header(1, "x", incarnation=incarnation), 1) is Verdict.NEW
+    assert seen.forgotten() == [("x", incarnation) for incarnation in range(1, 6)]
+    for name in ("new", "newer"):  # all five are used: whoever has most makes room
+        assert seen.take(header(1, name), 2) is Verdict.NEW
+    assert seen.forgotten() == [("x", 6)]
+    assert [seen.take(header(1, name), 3) for name in ("honest", "new", "newer")] == [Verdict.DUPLICATE] * 3
+    assert seen.state(("x", 6)) is None
+    assert seen.export() == Seen(stored=seen.export()).export()
+
+
+def test_a_full_memory_forgets_first_what_cannot_be_alive_any_more() -> None:
+    seen = Seen(SeenLimits(sources=2, remembered_s=100))
+    assert [seen.take(header(1, name), at) for name, at in (("a", 0), ("b", 50))] == [Verdict.NEW] * 2
+    assert seen.take(header(2, "a"), 60) is Verdict.NEW
+    assert seen.take(header(1, "c"), 149) is Verdict.FULL
+    assert seen.take(header(1, "c"), 150) is Verdict.NEW
+    assert seen.forgotten() == [("b", 7)]
+    assert seen.take(header(2, "a"), 150) is Verdict.DUPLICATE

@@ -9,6 +9,7 @@ import pytest
 from bundles import sealing
 from bundles.bundle import Bundle, sign
 from bundles.receipt import Role
+from bundles.seen import SeenLimits
 from edge.client.errors import LifetimeNotAllowed, MessageTooLarge, StoreForeign, StoreFull, StoreInUse
 from edge.node.errors import NotForUs
 from edge.node.held_on_disk import StoredBundle
@@ -146,6 +147,28 @@ def test_each_message_once_from_the_uplink_too(tmp_path: Path) -> None:
             await node.take(bundle_to("c", 8))
             await eventually(lambda: len(c.given) == 3, "all are given")
         assert [message_id for message_id, _ in c.given] == [bundle_to("c", n).message_id for n in (5, 9, 8)]
+
+    asyncio.run(run())
+
+
+def test_an_agent_with_many_incarnations_crowds_out_nobody(tmp_path: Path) -> None:
+    """M14: on disk too, and after a restart."""
+
+    def made(name: str, incarnation: int) -> Bundle:
+        head = header(1, name, "@c", incarnation=incarnation)
+        return sign(head, sealing.seal(head, b"\x91\xc4\x02hi", sealing_key("c").public_key()), key(name))
+
+    async def run() -> None:
+        c = NodeHost("c", tmp_path)
+        most = SeenLimits().of_originator
+        bundles = [made("y", 1), *(made("x", incarnation) for incarnation in range(1, most + 3))]
+        for _ in range(2):
+            async with c.running(certificates("x", "y")) as node:
+                await asyncio.gather(*map(node.take, bundles))
+                sources = [one.source for one in await node.on_store(lambda store: store.recover().seen)]
+                assert sources == [("y", 1), *(("x", incarnation) for incarnation in range(3, most + 3))]
+                await eventually(lambda: len(c.given) == most + 3, "each message is given once")
+            bundles = bundles[:1] + bundles[3:]  # what is remembered
 
     asyncio.run(run())
 
