@@ -15,6 +15,8 @@ on for long sends what is new whenever :meth:`Contact.refresh` is called. The pa
 
 What holds wherever the link is cut, and whatever the peer sends:
 
+* Our summary is sent only after the driver has said that the receipts before it are durable, by calling
+  :meth:`Contact.receipts_stored`: the peer takes it that we have them, and does not send them again.
 * `stored` is sent only after the driver has said that the bundle is durable, by calling :meth:`Contact.stored`.
 * A budget changes only when the peer says *stored*. If that word is lost, both have copies: more than the budget, never
   fewer. A decline, or the end of the contact, gives reserved copies back.
@@ -31,7 +33,7 @@ from typing import Any, Final
 from bundles.wire import ID_BYTES
 from edge.mesh.carrier import Carrier
 from edge.mesh.contact_certificates import CertificateExchange
-from edge.mesh.contact_events import Closed, EndedBy, Event, Introduced, PeerHolds
+from edge.mesh.contact_events import Closed, EndedBy, Event, FirstReceiptsTaken, Introduced, PeerHolds
 from edge.mesh.contact_frames import (
     Accept,
     Bye,
@@ -62,11 +64,12 @@ _FLOOD_S: Final = 10.0
 
 
 class Contact:
-    """One contact of `carrier`, which may have several. It begins by sending hello. Read-only: `state`, `peer` (its
-    hello, once it came), `reach` and `closed`. Times are seconds of the carrier's clock."""
+    """One contact of `carrier`, which may have several. It begins by sending hello. `peer_name`: by which the link was
+    authenticated; None if it was not, as in the simulation. Read-only: `state`, `peer` (its hello, once it came),
+    `reach` and `closed`. Times are seconds of the carrier's clock."""
 
-    def __init__(self, carrier: Carrier, now: float) -> None:
-        self._carrier, self._limits = carrier, carrier.limits
+    def __init__(self, carrier: Carrier, now: float, peer_name: str | None = None) -> None:
+        self._carrier, self._limits, self._peer_name = carrier, carrier.limits, peer_name
         self._frames = FrameBuffer(self._limits.frame_bytes)
         self._link = ContactLink(self._limits)
         self._certificates = CertificateExchange(carrier, self._link)
@@ -109,7 +112,8 @@ class Contact:
     def check(self, now: float) -> list[Event]:
         """Call it now and then, and `outgoing` afterwards: measures whether the peer is reachable, and closes a contact
         whose peer owes an answer for longer than `idle_s`."""
-        is_owed = self.state is not State.EXCHANGE or self._giving.waits or self._taking.waits or self.reach.waits
+        is_beginning = self.state not in (State.EXCHANGE, State.AWAIT_STORE_ONLY)
+        is_owed = is_beginning or self._giving.waits or self._taking.waits or self.reach.waits
         if self.closed is None and is_owed and now - self._heard > self._limits.idle_s:
             return [self._end(EndedBy.SILENCE, f"nothing came for {self._limits.idle_s:g} s", tells_peer=True)]
         self.reach.check(now)
@@ -121,6 +125,11 @@ class Contact:
         return [] if self.closed is not None else [self._end(EndedBy.LOSS, "the link was lost")]
 
     # -- what the driver says ------------------------------------------------------------------------------------------
+
+    def receipts_stored(self, now: float) -> None:
+        """The receipts of a :class:`FirstReceiptsTaken` are durable. Raises LocalContactError if there was none."""
+        if self.closed is None:
+            self._summarise(now)
 
     def stored(self, message_id: str, now: float) -> None:
         """The bundle of a :class:`Received` is durable. Raises LocalContactError if there is no such bundle."""
@@ -172,6 +181,8 @@ class Contact:
     def _take_hello(self, hello: Hello, events: list[Event], now: float) -> None:
         if hello.name == self._carrier.name:
             raise PeerError(f"the peer has our own name, {hello.name}")
+        if self._peer_name not in (None, hello.name):  # nothing that it says may count as another agent's word
+            raise PeerError("its hello does not have the name of its certificate")
         self.state = next_state(self.state, Step.RECEIVE_HELLO)
         self._link.introduced(hello)
         self._carrier.encounters.met(hello.has_uplink, hello.predictability, now)
@@ -189,8 +200,18 @@ class Contact:
         if not frame.more:
             was_first = self.state is State.AWAIT_RECEIPTS
             self.state = next_state(self.state, Step.RECEIVE_LAST_RECEIPTS)
-            if was_first:
-                self._send_summary(now)
+            if was_first and self._receipts.has_come:
+                events.append(FirstReceiptsTaken())
+            elif was_first:
+                self._summarise(now)
+
+    def _summarise(self, now: float) -> None:
+        """What the peer has sent is durable: sends our summary, and goes on if the peer's has come."""
+        self.state = next_state(self.state, Step.RECEIPTS_STORED)
+        self._send_summary(now)
+        if self.state is State.EXCHANGE:
+            self._giving.choose(now)
+            self._measure_if_it_counts(now)
 
     def _send_summary(self, now: float) -> None:
         ids = [one.message_id for one in self._carrier.candidates(now)]
@@ -206,7 +227,8 @@ class Contact:
         self._receipts.took_first()
         self._certificates.took_first()
         events.append(PeerHolds(self._giving.peer_has))
-        self._giving.choose(now)
+        if self.state is State.EXCHANGE:
+            self._giving.choose(now)
 
     def _take_offer(self, offer: Offer, events: list[Event], now: float) -> None:
         self._taking.take_offer(offer)
@@ -275,6 +297,8 @@ _HANDLERS: Final[Mapping[State, Mapping[type, _Handler]]] = {
         Receipts: Contact._take_receipts,
         Bye: Contact._take_bye,
     },
+    State.AWAIT_STORE: {Summary: Contact._take_summary, Bye: Contact._take_bye},
+    State.AWAIT_STORE_ONLY: {Bye: Contact._take_bye},
     State.AWAIT_SUMMARY: {Summary: Contact._take_summary, Bye: Contact._take_bye},
     State.EXCHANGE: {
         Certificates: Contact._take_certificates,

@@ -1,4 +1,5 @@
-"""What a contact reports. `Received` asks for an answer; what the others report has happened already."""
+"""What a contact reports. `Received` and `FirstReceiptsTaken` ask for an answer; what the others report has
+happened already."""
 
 from enum import Enum, auto
 from typing import NamedTuple, TypeAlias
@@ -22,7 +23,7 @@ class EndedBy(Enum):
 
 
 class Introduced(NamedTuple):
-    """The peer's hello. Compare `hello.name` with its certificate, and close the contact if they differ."""
+    """The peer's hello."""
 
     hello: Hello
 
@@ -39,6 +40,11 @@ class ReceiptTaken(NamedTuple):
 
     receipt: Receipt
     dropped: Held | None = None
+
+
+class FirstReceiptsTaken(NamedTuple):
+    """All receipts that the peer sends before its summary have come. Make sure that they are durable, those too that
+    were known, then call `receipts_stored`: our summary says that we have them, and the peer sends them no more."""
 
 
 class ReceiptRefused(NamedTuple):
@@ -93,6 +99,7 @@ Event: TypeAlias = (
     Introduced
     | PeerHolds
     | ReceiptTaken
+    | FirstReceiptsTaken
     | ReceiptRefused
     | CertificateTaken
     | RevocationsTaken

@@ -20,11 +20,14 @@ _AT_ONCE = 200
 
 
 class ReceiptExchange:
-    """Of one contact. Before receipts the peer gets their signers' certificates."""
+    """Of one contact. Before receipts the peer gets their signers' certificates. Read-only: `has_come`, whether the
+    peer has sent any."""
 
     def __init__(self, carrier: Carrier, link: ContactLink, certificates: CertificateExchange) -> None:
         self._carrier, self._link, self._certificates = carrier, link, certificates
-        self._sent = 0  # up to this number
+        self._sent = 0  # up to this number, or waiting to be written
+        self._written = 0  # up to this one
+        self.has_come = False
 
     def begin(self) -> None:
         """After the peer's hello: all receipts that it lacks, if only to say that there are none."""
@@ -40,11 +43,12 @@ class ReceiptExchange:
             self._send(self._sent)
 
     def took_first(self) -> None:
-        """The peer has taken what was sent before its summary."""
-        self._carrier.receipts.completed(self._link.key, self._sent)
+        """The peer has what was written before its summary, on its disk."""
+        self._carrier.receipts.completed(self._link.key, self._written)
 
     def take(self, frame: Receipts, events: list[Event]) -> None:
         """Takes each, or reports why not. Raises PeerError for one that is malformed."""
+        self.has_come |= bool(frame.receipts)
         for encoded in frame.receipts:
             self._take(encoded, events)
 
@@ -60,6 +64,8 @@ class ReceiptExchange:
         found = [*islice(ids, each)]
         while True:
             following = [*islice(ids, each)]
+            if not following:
+                self._written = last
             yield Receipts(tuple(known.encoded(found)) if found else (), more=bool(following))
             if not following:
                 return

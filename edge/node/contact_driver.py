@@ -2,7 +2,7 @@
 
 Each read is one turn: the core takes the bytes, what its events ask for is noted in the journal, and the next read
 waits for the commit. So a peer sends no faster than the disk is, and one fsync serves all that a read has brought. The
-core is told `stored` by a callback of the journal, not by this task, which may end before.
+core is told `stored` and `receipts_stored` by a callback of the journal, not by this task, which may end before.
 
 Writing is a task of its own: it asks the core for bytes while the transport takes them, and loads ciphertexts before
 the core needs them. A third one watches: it ends a contact whose peer owes an answer, or does not take our bytes. While
@@ -16,7 +16,7 @@ from typing import Final
 from bundles.certificates import Certificate
 from edge.answers import Changes
 from edge.mesh.contact import Contact
-from edge.mesh.contact_events import Closed, EndedBy, Event, Introduced
+from edge.mesh.contact_events import Closed, EndedBy, Event
 from edge.node.contacts import PeerStatus
 from edge.node.desk import Desk
 
@@ -48,7 +48,7 @@ class ContactDriver:
     async def run(self) -> Closed:
         """Until the contact has ended; the link is closed then. Raises StoreError."""
         now = self._began_s = self._desk.now_s
-        self.contact = Contact(self._desk.carrier, now)
+        self.contact = Contact(self._desk.carrier, now, self.certificate.name)
         tasks = [asyncio.create_task(part) for part in (self._read(), self._write(), self._watch())]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -146,9 +146,6 @@ class ContactDriver:
 
     def _take(self, events: list[Event]) -> None:
         self._desk.handle(events, self.contact, self.certificate, self._wake)
-        for event in events:
-            if isinstance(event, Introduced) and event.hello.name != self.certificate.name:
-                self.contact.close("your hello does not have the name of your certificate")
 
     def _wake(self) -> None:
         self._has_output = True

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from bundles.bundle import Bundle
@@ -12,6 +13,7 @@ from edge.mesh.contact import Contact
 from edge.mesh.contact_events import (
     CertificateTaken,
     Event,
+    FirstReceiptsTaken,
     Given,
     ReceiptRefused,
     ReceiptTaken,
@@ -79,6 +81,8 @@ class Desk:
                     if dropped is not None and self._is_ours_and_shared(dropped):
                         self._report(reports.retired(dropped.header, self.carrier.name, self._now_us))
                     self._on_news()
+                case FirstReceiptsTaken():
+                    self._journal.when_durable(partial(self._receipts_stored, contact, on_output))
                 case CertificateTaken(certificate):
                     self._certificates.taken(certificate)
                     self._on_news()
@@ -122,6 +126,10 @@ class Desk:
         batch.accepted_steps.append(Step(message_id, self._journal.wall_s, "carried", f"from {peer.name}"))
         batch.accepted.append(stored)
         batch.refused.append(lambda error: refused(Reason.FULL))
+
+    def _receipts_stored(self, contact: Contact, on_output: Callable[[], None]) -> None:
+        contact.receipts_stored(self.now_s)
+        on_output()
 
     def _given(self, message_id: str, peer: Certificate) -> None:
         held = self.carrier.held(message_id)

@@ -142,6 +142,16 @@ class Journal:
         if self._is_urgent or self.failure is not None:
             await self.durable()
 
+    def when_durable(self, call: Callable[[], None]) -> None:
+        """Calls it when every change so far is on disk: at once, if all are. Raises StoreError, NodeClosed."""
+        self._check_open()
+        if self._has_changed:
+            self.change().done.append(call)
+        elif self._running is not None:
+            self._running_batch.done.append(call)
+        else:
+            call()
+
     async def read(self, call: Callable[[BundleStore], T]) -> T:
         """The result of `call` on the file's thread, after the commit that runs. Raises DiskFull if `call` needs space:
         then it has changed nothing; and StoreError, which stops the node."""

@@ -6,7 +6,7 @@ from typing import Literal
 
 from edge.mesh.carrier import Carrier, Originators
 from edge.mesh.contact import Contact
-from edge.mesh.contact_events import Declined, Event, Given, PeerHolds, ReceiptTaken, Received
+from edge.mesh.contact_events import Declined, Event, FirstReceiptsTaken, Given, PeerHolds, ReceiptTaken, Received
 from edge.mesh.limits import MeshLimits
 from edge.mesh.pending_reports import PendingReports
 from edge.mesh.presence import Decision, decide, decide_without_presence
@@ -49,6 +49,8 @@ class SimAgent:
                 case Received():
                     contact.stored(event.bundle.message_id, now)  # memory is as durable as this store gets
                     has_news = True
+                case FirstReceiptsTaken():
+                    contact.receipts_stored(now)
                 case Given():
                     self.transmissions += 1
                 case Declined():

@@ -2,7 +2,7 @@
 
 from edge.mesh.carrier import Carrier
 from edge.mesh.contact import Contact
-from edge.mesh.contact_events import Event, Received
+from edge.mesh.contact_events import Event, FirstReceiptsTaken, Received
 from edge.mesh.limits import MeshLimits
 from tests.unit.bundles.keys import originators, signers
 
@@ -47,6 +47,8 @@ class MeshPair:
         for event in events:
             if isinstance(event, Received) and self.stores:
                 self.contacts[end].stored(event.bundle.message_id, self.now)
+            elif isinstance(event, FirstReceiptsTaken) and self.stores:
+                self.contacts[end].receipts_stored(self.now)
 
     def cut(self) -> "MeshPair":
         for end in (0, 1):

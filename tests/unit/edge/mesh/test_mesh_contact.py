@@ -64,7 +64,7 @@ def test_receipts_come_first() -> None:
         agent.add(message, 8, 0)
     agents[2].take_receipt(receipt(message.message_id))
     pair = meet(agents[1], agents[2])
-    assert pair.kinds(0) == ["Introduced", "ReceiptTaken", "PeerHolds", "Closed"]
+    assert pair.kinds(0) == ["Introduced", "ReceiptTaken", "FirstReceiptsTaken", "PeerHolds", "Closed"]
     assert PeerHolds(()) in pair.events[1], "not listed any more"
     [taken] = [event for event in meet(agents[0], agents[1]).events[0] if isinstance(event, ReceiptTaken)]
     assert taken.receipt == receipt(message.message_id)
@@ -156,6 +156,40 @@ def test_a_decline_has_a_reason_and_gives_the_copies_back(reason: Reason, other:
     held = one.held(message.message_id)
     assert held is not None
     assert (held.copies, held.reserved) == (8, 0)
+
+
+def test_a_summary_waits_until_the_receipts_before_it_are_durable() -> None:
+    """M2, M8: it says that we have them. If they are lost with our memory, the peer sends them again."""
+    message, sender, taker = bundle(), carrier("b"), carrier("a")
+    sender.take_receipt(receipt(message.message_id))
+    taker.add(message, 8, 0)
+    pair = MeshPair(sender, taker, stores=False).exchange()
+    assert "ReceiptTaken" in pair.kinds(1)
+    assert pair.kinds(0) == ["Introduced"], "no summary"
+    pair.cut()
+    again = carrier("a")
+    again.add(message, 8, 0)  # as its disk has it
+    meet(sender, again)
+    assert message.message_id not in again
+
+
+@pytest.mark.parametrize("comes_first", [True, False])
+def test_the_peers_summary_may_come_while_receipts_are_stored(comes_first: bool) -> None:
+    one, other = carrier("a"), carrier("b")
+    one.take_receipt(receipt(bundle(9, "c").message_id))
+    one.submit(bundle(), 50)
+    other.submit(bundle(1, "b"), 50)
+    pair = MeshPair(one, other)
+    pair.stores = not comes_first
+    pair.exchange()
+    if comes_first:
+        assert (pair.kinds(0), pair.kinds(1)[-1]) == (["Introduced"], "PeerHolds")
+        assert pair.contacts[1].check(pair.now + 1_000) == [], "its peer owes it nothing"
+        pair.stores = True
+        pair.contacts[1].receipts_stored(pair.now)
+        pair.exchange()
+    assert len(one) == len(other) == 2
+    assert not any(contact.closed for contact in pair.contacts)
 
 
 @pytest.mark.parametrize(("unlimited", "proxies"), [(True, 6), (False, 2)])

@@ -1,6 +1,6 @@
 """What an enrolled peer that lies, floods, or replays can do: end its own contact, and nothing else (M6, M8)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 import pytest
@@ -12,7 +12,7 @@ from bundles.bundle import Bundle
 from bundles.errors import FormatError
 from edge.mesh.carrier import Carrier
 from edge.mesh.contact import Contact
-from edge.mesh.contact_events import Closed, EndedBy, Event, ReceiptTaken, Received
+from edge.mesh.contact_events import Closed, EndedBy, Event, FirstReceiptsTaken, ReceiptTaken, Received
 from edge.mesh.contact_frames import (
     Accept,
     Bye,
@@ -77,6 +77,14 @@ class Hostile:
             self.answers.feed(self.contact.outgoing(now))
         return events
 
+    def writes(self, data: bytes) -> Iterator[Event]:
+        """In parts of which none has two frames with content; receipts are stored at once."""
+        for at in range(0, len(data), 16):
+            for event in self.contact.receive(data[at : at + 16], 100):
+                yield event
+                if isinstance(event, FirstReceiptsTaken):
+                    self.contact.receipts_stored(100)
+
     def hears(self) -> list[Frame]:
         found = []
         while (frame := self.answers.next()) is not None:
@@ -127,7 +135,7 @@ def test_mutated_contacts_end_with_a_reason_and_harm_nothing() -> None:
         for _ in range(draws.randint(1, 4)):
             changed[draws.randrange(len(changed))] = draws.randrange(256)
         hostile = Hostile(mine)
-        for event in hostile.contact.receive(bytes(changed), 100):
+        for event in hostile.writes(bytes(changed)):
             if isinstance(event, Received):
                 assert event.bundle.signed == sent.signed
                 assert event.bundle.signature == sent.signature
@@ -147,6 +155,33 @@ def test_any_bytes_never_raise(data: bytes) -> None:
     hostile = Hostile()
     for event in hostile.contact.receive(data, 100):
         assert not isinstance(event, Closed) or event.by in (EndedBy.FAULT, EndedBy.PEER)
+
+
+def test_who_names_itself_after_another_speaks_for_nobody() -> None:
+    """M5, M8: all in one write. Else we would not send the other one its receipts any more."""
+    sender, message = carrier("a"), bundle(1, "v")
+    sender.take_receipt(receipt(message.message_id))
+    contact = Contact(sender, 100, "x")
+    named = HELLO._replace(name="v", incarnation=7)
+    contact.receive(b"".join(map(encode, (named, *BEGINNING[1:]))), 100)
+    assert contact.closed is not None
+    assert contact.closed.by is EndedBy.FAULT
+    honest = carrier("v")
+    honest.submit(message, 0)
+    meet(sender, honest)
+    assert message.message_id not in honest
+
+
+def test_a_summary_says_nothing_of_receipts_that_were_not_written() -> None:
+    sender = carrier("a")
+    sender.take_receipt(receipt(ID))
+    for _ in range(2):  # the first one sends all in one write, and breaks the link
+        contact = Contact(sender, 100)
+        contact.receive(b"".join(map(encode, BEGINNING)), 100)
+        sent = FrameBuffer(1 << 20)
+        sent.feed(contact.outgoing(100))
+        frames = iter(sent.next, None)
+        assert Receipts((receipt(ID).encoded,), more=False) in list(frames)
 
 
 def test_a_lying_summary_costs_no_copy() -> None:

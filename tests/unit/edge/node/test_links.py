@@ -134,7 +134,7 @@ def test_a_hello_with_another_name_ends_the_contact(tmp_path: Path) -> None:
         async with NodeHost("a", tmp_path).running() as node:
             async with tls_link(node, identity("b", now_s=NOW_S), tmp_path) as (reader, writer):
                 writer.write(hello("c"))
-                assert b"does not have the name of your certificate" in await read_to_end(reader)
+                assert b"does not have the name of its certificate" in await read_to_end(reader)
             await eventually(lambda: not len(node.contacts), "no contact")
 
     asyncio.run(run())

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from bundles.receipt import Role
 from edge.client.errors import DiskFull, NotAccepted, StoreError
 from edge.node.errors import NodeError
 from edge.node.node import MeshNode
 from tests.draw import generator, some, times
-from tests.unit.edge.node.node_host import Join, NodeHost, certificates, eventually, send
+from tests.unit.edge.node.node_host import Join, NodeHost, certificates, eventually, gateway, send
 
 MESSAGES = 4
 STEPS = range(1, 9)
@@ -99,6 +100,30 @@ def test_killed_at_every_step(victim: str, before: bool, tmp_path: Path) -> None
                 assert len(given) == len(set(given))
 
     asyncio.run(asyncio.wait_for(every(), times(30, 300)))
+
+
+def test_receipts_that_a_kill_has_lost_come_again(tmp_path: Path) -> None:
+    """M2, M8: a peer must not think that we have them before our disk does: it would not send them again."""
+
+    async def run() -> None:
+        v, r = NodeHost("v", tmp_path), NodeHost("r", tmp_path)
+        everybody = [*certificates("v", "r"), gateway().certificate]
+        async with r.running(everybody) as relay:
+            with contextlib.suppress(StoreError, NodeError):
+                async with v.running(everybody) as one:
+                    message = await send(one, "topic")
+                    await relay.settle([gateway().receipt(message, Role.GATEWAY, 1)])
+                    await one.durable()
+                    assert v.store is not None
+                    v.store.kill_at, v.store.before = v.store.commits + 1, True
+                    await Join(one, relay).run(lambda: one.failed)
+            async with v.running(everybody) as one:
+                assert message in one.carrier
+                join = Join(one, relay).run(lambda: message not in one.carrier)
+                await asyncio.wait_for(join, 20)
+                assert message not in one.carrier
+
+    asyncio.run(run())
 
 
 def test_cut_at_any_byte(tmp_path: Path) -> None:
