@@ -268,8 +268,7 @@ class Home:
 
     @property
     def in_flight_bytes(self) -> int:
-        """Bytes that Kafka has not acknowledged yet: of payloads that clients have published, and of message presence's
-        events."""
+        """Bytes that Kafka has not acknowledged yet: of clients' payloads, and of message presence's events."""
         return self._node.publishes.payload_bytes + self._node.message_presence.in_flight_bytes
 
     @property
