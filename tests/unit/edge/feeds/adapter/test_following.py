@@ -62,7 +62,7 @@ def test_a_cancellation_while_the_checkpoint_is_written(tmp_path: Path, monkeypa
         following = Following(
             settings,
             feed_source(settings.source, settings.limits.streams),
-            Administration(FEED, ADAPTER, 1, SynchroniseSettings(), 60.0),
+            Administration(FEED, ADAPTER, SynchroniseSettings(), 60.0),
             Counts(),
             cast(CheckpointFile, checkpoints),
             cast(KafkaOutput, Output()),
