@@ -8,6 +8,7 @@ Every method runs in a transaction (:mod:`.changes`), on the store's thread.
 """
 
 import contextlib
+import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -26,6 +27,7 @@ from mqtt.packets import Publish, Subscription
 from mqtt.topics import matches
 from schemas.errors import WaystationError
 
+_log: Final = logging.getLogger("waystation.agent")
 _APPLICATION_ID: Final = 0x57415951  # "WAYQ"
 PART: Final = "mqtt"
 SPOOL: Final = "spool"
@@ -90,6 +92,7 @@ class MqttStore(AgentFile):
         down_most_s: float,
     ) -> None:
         super().__init__(path, _APPLICATION_ID, SQL["schema"], log_entries)
+        self._has_complained = False
         self._limits, self._wall_s, self._running_s = limits, wall_s, running_s
         self.sessions = Sessions(self._db, sessions)
         with self.transaction() as db:
@@ -138,7 +141,9 @@ class MqttStore(AgentFile):
         """Takes a message: for subscribers here if `is_local`, and for each (lane, target) of `spool`.
 
         `publisher`: the client here that has published it. `recognise`: its id was given by another agent, so a
-        repetition is recognised by it. Raises StoreFull: then nothing was taken.
+        repetition is recognised by it. Raises StoreFull: then nothing was taken. A retained message for which there is
+        no space is refused if a client here has published it. Nobody could tell others, and what they sent later would
+        wait for ever behind it: their message is taken and not retained, and no older one stays in its place.
         """
         if exchange is not None and not self.sessions.begins(exchange.session, exchange.packet_id):
             return NOT_NEW
@@ -147,8 +152,9 @@ class MqttStore(AgentFile):
             return NOT_NEW
         expires_s = None if message.lifetime_s is None else self.now_s + message.lifetime_s
         queued, live = self._deliver(message, publisher, expires_s) if is_local else ([], [])
-        if is_local and message.retain:
-            self._retain(message, expires_s)
+        problem = self._retain(message, expires_s) if is_local and message.retain else ""
+        if problem and publisher is not None:
+            raise StoreFull(problem)
         for lane, target in spool:
             self._spool(lane, target, message, expires_s)
         where = ", ".join(
@@ -156,6 +162,9 @@ class MqttStore(AgentFile):
         )
         event = way.RECEIVED if publisher is None else way.ACCEPTED
         self._step(message.id, event, f"{message.topic}, {len(message.payload)} bytes, for {where}")
+        if problem:
+            self._step(message.id, way.NOT_RETAINED, problem)
+            self._complain(problem)
         return Taken(is_new=True, queued=queued, live=live)
 
     def subscribe(self, number: int, client_id: str, wanted: Subscription, identifier: int) -> Taken | None:
@@ -284,20 +293,28 @@ class MqttStore(AgentFile):
             properties["subscription_identifier"] = one.identifiers
         return Publish(message.topic, message.payload, 0, message.retain and one.as_published, properties=properties)
 
-    def _retain(self, message: MqttMessage, expires_s: float | None) -> None:
+    def _retain(self, message: MqttMessage, expires_s: float | None) -> str:
+        """In place of an older one of its topic. Returns why it does not fit: then there is none."""
         row = self._db.execute(SQL["retained_size"], (message.topic,)).fetchone()
         if row is not None:
             self._db.execute(SQL["remove_retained"], (message.topic,))
             self._use(RETAINED, -1, -row[0])
         if not message.payload:
-            return
+            return ""
         messages, used = self._used(RETAINED)
         if messages >= self._limits.retained_messages or used + message.size > self._limits.retained_bytes:
-            raise StoreFull(f"no more retained messages fit: there are {messages:,} with {used:,} bytes")
+            return f"no more retained messages fit: there are {messages:,} with {used:,} bytes"
         properties = encode(message.properties)
         retained = (message.topic, message.payload, message.qos, properties, expires_s, message.size)
         self._db.execute(SQL["retain"], retained)
         self._use(RETAINED, 1, message.size)
+        return ""
+
+    def _complain(self, problem: str) -> None:
+        """Once: there may be many, and the log of ways has each."""
+        if not self._has_complained:
+            _log.warning("messages from others are passed on and not retained: %s", problem)
+        self._has_complained = True
 
     def _retained(self, topic_filter: str) -> Iterator[tuple[MqttMessage, float | None]]:
         """One at a time, in order of topics: all together may be large."""

@@ -19,6 +19,8 @@ from tests.unit.edge.agent.agent_harness import Clock
 from tests.unit.edge.agent.mqtt.mqtt_harness import broker, complete
 from tests.unit.edge.agent.mqtt.test_mqtt_exact import outbox
 
+LARGE = bytes(49)
+
 
 def incoming(number: int, qos: int = 1) -> IncomingMessage:
     return IncomingMessage(Publish("t", b"%d" % number, qos, packet_id=number), lambda _: None)
@@ -90,6 +92,57 @@ def test_a_clock_that_leaps_while_nothing_runs_ages_messages_by_a_day(tmp_path: 
         async with broker(tmp_path, clock=clock) as agent:
             [one] = await agent.spool()
             assert one.message.lifetime_s == 6 * 86_400
+
+    complete(run())
+
+
+@pytest.mark.parametrize(
+    ("limit", "not_retained", "kept"),
+    [
+        ({"retained_messages": 2}, 3, {"a": LARGE, "b": b"2"}),
+        ({"retained_bytes": 50}, 4, {"b": b"2", "c": b"3"}),  # the older value of its topic does not stay
+    ],
+    ids=["number", "bytes"],
+)
+def test_retained_messages_of_others_beyond_the_limit_are_passed_on(
+    tmp_path: Path, limit: dict[str, int], not_retained: int, kept: dict[str, bytes]
+) -> None:
+    """M2, M19: nobody can be told, and nothing may stop behind them. The log says which were not retained, and why."""
+
+    async def run() -> None:
+        async with broker(tmp_path, **limit) as agent:
+            one = await agent.client("one")
+            await one.subscribe("#", qos=1)
+            for number, (topic, payload) in enumerate([("a", b"1"), ("b", b"2"), ("c", b"3"), ("a", LARGE)], 1):
+                message = MqttMessage(f"{number:032x}", topic, payload, 1, retain=True)
+                taken = await agent.changes.make(lambda store, message=message: store.take(message, recognise=True))
+                agent.hub.distribute(taken)
+                assert (await one.next(Publish)).payload == payload
+                [*_, last] = await agent.changes.make(lambda store, message=message: store.steps_of(message.id))
+                assert (last.event == "not retained") == (number == not_retained)
+            other = await agent.client("other")
+            await other.subscribe("#", qos=1)
+            found = [await other.next(Publish) for _ in kept]
+            assert {packet.topic: packet.payload for packet in found} == kept
+            await other.none(agent)
+
+    complete(run())
+
+
+def test_what_arrives_goes_on_behind_a_retained_message_that_does_not_fit(tmp_path: Path) -> None:
+    """M2: from the platform, whose messages come in order."""
+
+    async def run() -> None:
+        async with broker(tmp_path, retained_messages=1) as agent, outbox(tmp_path) as (client, store):
+            one = await agent.client("one")
+            await one.subscribe("#", qos=1)
+            there = Arrivals("platform", client, store, agent.changes, MqttStore.take, agent.hub.distribute)
+            running = asyncio.create_task(there.run())
+            for number in range(1, 4):
+                packet = Publish(f"t/{number}", b"%d" % number, 1, retain=number < 3, packet_id=number)
+                await there.arrived(IncomingMessage(packet, lambda _: None))
+            assert [(await one.next(Publish)).payload for _ in range(3)] == [b"1", b"2", b"3"]
+            running.cancel()
 
     complete(run())
 
