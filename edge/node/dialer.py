@@ -23,7 +23,8 @@ _log: Final = logging.getLogger("waystation.mesh")
 
 
 class Dialer:
-    """One task an address. While there is a contact with the agent at an address, whoever opened it, it waits."""
+    """One task an address. While there is a contact with the agent at an address, whoever opened it, it waits. What
+    anybody in the network announces adds addresses and removes them again, but not those that are fixed."""
 
     def __init__(
         self,
@@ -36,22 +37,28 @@ class Dialer:
         self._tasks: dict[Address, asyncio.Task[None]] = {}
         self._names: dict[Address, str] = {}
         self._problems: dict[Address, str] = {}
+        self._fixed: set[Address] = set()
         self._busy: set[Address] = set()  # a link is being opened, or open
         self._gone: set[Address] = set()
         self._attempts: dict[Address, int] = {}  # that have failed since there was a link, or another network
         self._changes, self._hurries = Changes(), 0
 
+    def keep(self, address: Address) -> None:
+        """An agent is there, as somebody here has said: it is tried until this ends."""
+        self._fixed.add(address)
+        self.add(address)
+
     def add(self, address: Address, name: str = "") -> None:
-        """An agent may be there; `name`: its name, as far as is known."""
+        """An agent may be there; `name`: its name, as is announced."""
         self._gone.discard(address)
-        if name:
+        if name and address not in self._fixed:
             self._names[address] = name
         if address not in self._tasks and len(self._tasks) < ADDRESSES_MAX:
             self._tasks[address] = asyncio.create_task(self._run(address))
 
     def remove(self, address: Address) -> None:
         """It has gone from there; a contact that runs goes on, as long as its link does."""
-        task = self._tasks.get(address)
+        task = None if address in self._fixed else self._tasks.get(address)
         if task is not None and address not in self._busy:
             self._drop(address)
             task.cancel()
@@ -94,8 +101,6 @@ class Dialer:
                 attempts[address] = attempts.get(address, 0) + 1 if is_lasting else 0
         except (StoreError, NodeError) as error:
             _log.debug("link to %s:%d: %s", *address, error)  # the node reports it
-        except Exception:
-            _log.exception("the link to %s:%d failed", *address)
         finally:
             self._drop(address)
 
@@ -115,6 +120,11 @@ class Dialer:
         except (OSError, LinkRefused, CertificateError) as error:
             self._failed(address, " ".join(str(error).split()) or type(error).__name__)
             return True
+        except (StoreError, NodeError):
+            raise
+        except Exception as error:  # a bug, or a name that no resolver takes
+            self._failed(address, f"{type(error).__name__}: {error}", error)
+            return True
         finally:
             self._busy.discard(address)
             named.cancel()
@@ -128,9 +138,10 @@ class Dialer:
         if not named.cancelled():
             self._names[address] = named.result()
 
-    def _failed(self, address: Address, problem: str) -> None:
+    def _failed(self, address: Address, problem: str, bug: Exception | None = None) -> None:
         if self._problems.get(address) != problem:
-            _log.info("no contact with %s:%d: %s", *address, problem)
+            level = logging.INFO if bug is None else logging.ERROR
+            _log.log(level, "no contact with %s:%d: %s", *address, problem, exc_info=bug)
         self._problems[address] = problem
 
     def _drop(self, address: Address) -> None:

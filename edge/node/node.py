@@ -211,7 +211,7 @@ class MeshNode:
 
     def dial(self, host: str, port: int) -> None:
         """Keeps trying to reach the agent at an address, as those in `settings.peers`."""
-        self._seeking.dialer.add((host, port))
+        self._seeking.dialer.keep((host, port))
 
     async def network_changed(self) -> None:
         """See :meth:`edge.node.seeking.Seeking.network_changed`."""

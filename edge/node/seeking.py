@@ -29,7 +29,7 @@ class Seeking:
     def start(self, port: int) -> list[asyncio.Task[None]]:
         """Begins; `port`: where links are accepted. Returns the tasks that must not end."""
         for peer in self._settings.peers:
-            self.dialer.add(parse_peer(peer))
+            self.dialer.keep(parse_peer(peer))
         if not self._settings.discovery:
             return []
         from edge.node.discovery import Discovery  # zeroconf takes memory: only when it is used
