@@ -50,7 +50,7 @@ class Hub:
     def __init__(self, settings: ListenerSettings, routes: TopicRoutes, changes: Changes) -> None:
         self._settings, self._routes, self.changes = settings, routes, changes
         self._clients: dict[str, Client] = {}
-        self._wills: dict[str, asyncio.TimerHandle] = {}
+        self._wills: dict[str, tuple[asyncio.TimerHandle, Will]] = {}  # that wait for their delay
         self.news = asyncio.Event()
         self.filters_changed = asyncio.Event()
         self.dropped = 0
@@ -68,10 +68,17 @@ class Hub:
             if older.user != user:
                 raise SessionRefused(ReasonCode.NOT_AUTHORIZED, "another user is connected with this client id")
             older.end(ReasonCode.SESSION_TAKEN_OVER, "another connection has the same client id")
-        timer = self._wills.pop(client_id, None)
-        if timer is not None:
-            timer.cancel()  # the session goes on before the will's delay is over (3.1.3.2.2)
         self._clients[client_id] = client
+
+    def began(self, client_id: str, *, is_present: bool) -> None:
+        """A client has its session, `is_present` if that was here before. A will that waits for its delay is not
+        published if the session goes on (3.1.3.2.2); it is published now if the session has ended (3.1.2.5)."""
+        delayed = self._wills.pop(client_id, None)
+        if delayed is not None:
+            timer, will = delayed
+            timer.cancel()
+            if not is_present:
+                self._publish_will(client_id, will)
 
     def detach(self, client_id: str, client: Client) -> bool:
         """A client's connection has ended; False if another one has its session already."""
@@ -114,17 +121,13 @@ class Hub:
         """Publishes the will of a client that is gone, after its delay."""
 
         def publish() -> None:
-            self._wills.pop(client_id, None)
-            self._take(MqttMessage.of(new_id(), will), client_id, None).add_done_callback(complain)
-
-        def complain(future: "asyncio.Future[Taken]") -> None:
-            if future.exception() is not None:
-                _log.warning("the will of %s was not published: %s", visible(client_id), future.exception())
+            del self._wills[client_id]
+            self._publish_will(client_id, will)
 
         if delay_s:
-            self._wills[client_id] = asyncio.get_running_loop().call_later(delay_s, publish)
+            self._wills[client_id] = asyncio.get_running_loop().call_later(delay_s, publish), will
         else:
-            publish()
+            self._publish_will(client_id, will)
 
     def distribute(self, taken: Taken) -> None:
         """Something new is on disk, or live: clients here get it."""
@@ -139,13 +142,20 @@ class Hub:
 
     def close(self) -> None:
         """No more wills."""
-        for timer in self._wills.values():
+        for timer, _ in self._wills.values():
             timer.cancel()
         self._wills.clear()
         for client in list(self._clients.values()):
             client.end(ReasonCode.SERVER_SHUTTING_DOWN, "the agent is ending")
 
     # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _publish_will(self, client_id: str, will: Will) -> None:
+        def complain(future: "asyncio.Future[Taken]") -> None:
+            if future.exception() is not None:
+                _log.warning("the will of %s was not published: %s", visible(client_id), future.exception())
+
+        self._take(MqttMessage.of(new_id(), will), client_id, None).add_done_callback(complain)
 
     def _take(self, message: MqttMessage, client_id: str, exchange: Exchange | None) -> "asyncio.Future[Taken]":
         target = self.route(message.topic)

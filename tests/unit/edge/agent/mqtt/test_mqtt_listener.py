@@ -298,27 +298,6 @@ def test_an_expired_message_is_not_delivered(tmp_path: Path) -> None:
     complete(run())
 
 
-def test_wills(tmp_path: Path) -> None:
-    """Published if the connection breaks, not after DISCONNECT, and not if the client is back within the delay."""
-
-    async def run() -> None:
-        async with broker(tmp_path) as agent:
-            watcher = await agent.client("watcher")
-            await watcher.subscribe("local/will/#", qos=1)
-            one = await agent.client("one", will=Will("local/will/1", b"gone", 1))
-            one.send(Disconnect())
-            await one.closed()
-            await watcher.none(agent)
-            later = {"will_delay_interval": 60}
-            one = await agent.client("one", will=Will("local/will/2", b"gone", 1, properties=later), present=True)
-            one.lose()
-            one = await agent.client("one", will=Will("local/will/3", b"gone", 1), present=True)
-            one.lose()
-            assert (await watcher.next(Publish)).topic == "local/will/3"
-
-    complete(run())
-
-
 def test_subscription_options(tmp_path: Path) -> None:
     """No Local, overlapping subscriptions with identifiers, Retain Handling; shared ones are refused (3.8.3.1)."""
 
