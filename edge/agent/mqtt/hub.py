@@ -15,7 +15,7 @@ from edge.agent.mqtt.message import MqttMessage
 from edge.agent.mqtt.settings import ListenerSettings
 from edge.agent.mqtt.store import Exchange, Taken
 from edge.agent.mqtt.topic_routes import LOCAL, TopicRoutes
-from edge.client.errors import DiskFull, NotAccepted, StoreError
+from edge.client.errors import NotAccepted, StoreError
 from mqtt.codes import ReasonCode
 from mqtt.packets import Publish, Will
 from mqtt.topics import is_bridge_state
@@ -88,11 +88,12 @@ class Hub:
         return True
 
     def leave(self, client_id: str, session: int, expiry_s: int, sent: int) -> None:
-        """The session has no connection any more; see :meth:`edge.agent.mqtt.sessions.Sessions.leave`."""
+        """The session has no connection any more; see :meth:`edge.agent.mqtt.sessions.Sessions.leave`. It is tried
+        until the store takes it, or the client is back: else the session would never expire."""
 
         def left(future: "asyncio.Future[None]") -> None:
             self.filters_changed.set()
-            if isinstance(future.exception(), DiskFull):
+            if isinstance(future.exception(), StoreError):
                 asyncio.get_running_loop().call_later(AGAIN_S, again)
 
         def again() -> None:

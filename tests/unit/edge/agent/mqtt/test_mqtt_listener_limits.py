@@ -3,11 +3,14 @@
 import asyncio
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from edge.agent.mqtt import hub
+from edge.agent.mqtt.sessions import Sessions
 from edge.agent.mqtt.store import MqttStore
-from edge.client.errors import DiskFull
+from edge.client.errors import DiskFull, StoreFailed
 from mqtt.codes import ReasonCode
 from mqtt.encode import encode
 from mqtt.packets import (
@@ -142,6 +145,31 @@ def test_a_full_disk_refuses_and_goes_on_afterwards(
             await other.none(agent)
             one.publish("local/a", b"3", 1)
             assert (await other.next(Publish)).payload == b"3"
+
+    complete(run())
+
+
+@pytest.mark.parametrize("error", [DiskFull, StoreFailed])
+def test_a_session_ends_though_the_store_failed_when_its_client_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    monkeypatch.setattr(hub, "AGAIN_S", 0.01)
+    leave, failures = Sessions.leave, [error("the disk does not work")] * 2
+
+    def failing(sessions: Sessions, *arguments: Any) -> None:
+        if failures:
+            raise failures.pop()
+        leave(sessions, *arguments)
+
+    monkeypatch.setattr(Sessions, "leave", failing)
+
+    async def run() -> None:
+        async with broker(tmp_path) as agent:
+            one = await agent.client("one", properties={})
+            one.lose()
+            async with asyncio.timeout(20):
+                while (await agent.changes.make(MqttStore.status))["sessions"]:
+                    await asyncio.sleep(0.01)
 
     complete(run())
 
