@@ -36,6 +36,8 @@ DESTINATION_BYTES_MAX: Final = 1024
 HEADER_BYTES_MAX: Final = 2048
 CIPHERTEXT_BYTES_MAX: Final = 16 * 1024 * 1024
 """The format's limit. Settings lower it (:class:`edge.mesh.limits.MeshLimits`)."""
+SEQUENCE_MAX: Final = 2**64 - 2
+"""One less than fits: a recipient that has taken all messages up to a sequence notes the one after it."""
 HOPS_MAX: Final = 255
 _OUTSIDE_BYTES: Final = 6
 """Version, hop count and age, before what is signed."""
@@ -59,7 +61,8 @@ _KINDS: Final = {int(kind): kind for kind in Kind}
 @dataclass(frozen=True, slots=True)
 class Header:
     """What the originator says of a message, and signs. Times are milliseconds since the epoch, by its clock; the
-    lifetime is in seconds. `sequence` counts from 1; 1 <= `ended_below` <= `low_water` <= `sequence`."""
+    lifetime is in seconds. `sequence` counts from 1 to `SEQUENCE_MAX`; 1 <= `ended_below` <= `low_water` <= `sequence`.
+    """
 
     originator: str
     incarnation: int
@@ -200,6 +203,8 @@ def _check(header: Header) -> None:
         raise FormatError("the lifetime of a bundle is less than a second")
     if header.kind is Kind.ENVELOPE and not (header.destination[:1] == INBOX_MARK and header.recipient):
         raise FormatError(f"an envelope is sent to an agent's inbox, @client-id, not to {header.destination}")
+    if header.sequence > SEQUENCE_MAX:
+        raise FormatError(f"sequence {header.sequence} is above {SEQUENCE_MAX}")
     if not 1 <= header.low_water <= header.sequence:
         raise FormatError(f"low-water mark {header.low_water} is not within 1 and the sequence {header.sequence}")
     if not 1 <= header.ended_below <= header.low_water:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bundles import bundle as bundle_format
 from bundles import receipt as receipt_format
-from bundles.bundle import Bundle, Header, Kind
+from bundles.bundle import SEQUENCE_MAX, Bundle, Header, Kind
 from bundles.errors import BundleError, FormatError, SignatureError
 from bundles.receipt import Role
 from schemas.identity import message_id_of
@@ -22,7 +22,7 @@ u64 = st.integers(0, 2**64 - 1)
 
 @st.composite
 def headers(draw: st.DrawFn) -> Header:
-    sequence, kind = draw(st.integers(1, 2**64 - 1)), draw(st.sampled_from(Kind))
+    sequence, kind = draw(st.integers(1, SEQUENCE_MAX)), draw(st.sampled_from(Kind))
     return Header(
         originator=draw(texts),
         incarnation=draw(u64),
@@ -125,6 +125,7 @@ def test_a_message_has_one_id_on_every_way_and_no_other_has_it() -> None:
         ({"lifetime_s": 0}, "lifetime"),
         ({"low_water": 2}, "low-water"),
         ({"ended_below": 2}, "what has ended"),
+        ({"sequence": SEQUENCE_MAX + 1}, "sequence"),
         ({"originator": ""}, "originator"),
         ({"originator": "x" * 256}, "more than 255"),
         ({"destination": "\ud800"}, "surrogates"),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bundles import sealing
-from bundles.bundle import Bundle, sign
+from bundles.bundle import SEQUENCE_MAX, Bundle, sign
 from bundles.receipt import Role
 from bundles.seen import SeenLimits
 from edge.client.errors import LifetimeNotAllowed, MessageTooLarge, StoreForeign, StoreFull, StoreInUse
@@ -169,6 +169,22 @@ def test_an_agent_with_many_incarnations_crowds_out_nobody(tmp_path: Path) -> No
                 assert sources == [("y", 1), *(("x", incarnation) for incarnation in range(3, most + 3))]
                 await eventually(lambda: len(c.given) == most + 3, "each message is given once")
             bundles = bundles[:1] + bundles[3:]  # what is remembered
+
+    asyncio.run(run())
+
+
+def test_numbers_of_a_hostile_originator_do_not_end_the_node(tmp_path: Path) -> None:
+    """All as high as the format allows: what is remembered of them fits on disk."""
+
+    async def run() -> None:
+        c = NodeHost("c", tmp_path)
+        most = {"incarnation": 2**64 - 1, "created_ms": 2**64 - 1, "low_water": SEQUENCE_MAX}
+        head = header(SEQUENCE_MAX, "x", "@c", **most)
+        highest = sign(head, sealing.seal(head, b"\x91\xc4\x02hi", sealing_key("c").public_key()), key("x"))
+        for _ in range(2):
+            async with c.running(certificates("x")) as node:
+                await node.take(highest)
+                await eventually(lambda: len(c.given) == 1, "it is given")
 
     asyncio.run(run())
 
