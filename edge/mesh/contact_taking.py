@@ -34,14 +34,19 @@ class Taking:
         return bool(self._arriving)
 
     def take_offer(self, offer: Offer) -> None:
-        """Accepts or declines, at once or when there is capacity. Raises PeerError."""
+        """Accepts or declines; what is wanted may wait for capacity. Raises PeerError."""
         message_id, limits, parts = offer.header.message_id, self._link.limits, self._parts
         if any(message_id in part for part in parts):
             raise PeerError(f"it offers {message_id} twice")
         if sum(map(len, parts)) >= limits.unanswered_offers:
             raise PeerError(f"more than {limits.unanswered_offers} bundles at once")
-        self._waiting[message_id] = offer
-        self._answer_offers()
+        reason = self._carrier.refusal(offer)
+        if reason is not None:  # at once: the peer may be about to decline an offer of ours for the same message
+            self._link.send(Decline(message_id, reason))
+        elif self._waiting or not self._has_capacity(offer.size):
+            self._waiting[message_id] = offer
+        else:
+            self._accept(offer)
 
     def take_data(self, frame: Data, events: list[Event]) -> None:
         """Takes a part; reports the bundle when it is complete and verified. Raises PeerError."""
@@ -84,15 +89,18 @@ class Taking:
     def _answer_offers(self) -> None:
         """Answers the offers for which there is capacity now, in order."""
         while self._waiting and self._has_capacity(next(iter(self._waiting.values())).size):
-            message_id = next(iter(self._waiting))
-            offer = self._waiting.pop(message_id)
+            offer = self._waiting.pop(next(iter(self._waiting)))
             reason = self._carrier.refusal(offer)
-            if reason is not None:
-                self._link.send(Decline(message_id, reason))
-                continue
-            self._carrier.begin_arrival(offer)
-            self._arriving[message_id] = Arrival(offer, bytearray())
-            self._link.send(Accept(message_id))
+            if reason is None:
+                self._accept(offer)
+            else:
+                self._link.send(Decline(offer.header.message_id, reason))
+
+    def _accept(self, offer: Offer) -> None:
+        message_id = offer.header.message_id
+        self._carrier.begin_arrival(offer)
+        self._arriving[message_id] = Arrival(offer, bytearray())
+        self._link.send(Accept(message_id))
 
     def _has_capacity(self, size: int) -> bool:
         """Whether the peer may send a bundle of this size now."""

@@ -401,6 +401,19 @@ def test_offers_that_wait_are_answered_in_order_when_those_before_have_come() ->
     assert hostile.contact.closed is None, "it may withdraw an offer that waits"
 
 
+def test_an_offer_that_is_not_wanted_does_not_wait() -> None:
+    """The peer's decline of our own offer of the same message would be taken for the end of its offer."""
+    hostile = Hostile([bundle()], stored_bytes=65_536)
+    hostile.sends(*BEGINNING, *[Offer(header(at, "c"), 3_000, 8, 1, 0) for at in (1, 2)])
+    hostile.hears()
+    hostile.sends(Offer(bundle().header, 300, 8, 1, 0))
+    assert hostile.hears() == [Decline(ID, Reason.HAS_IT)]
+    hostile.sends(Decline(ID, Reason.HAS_IT))
+    held = hostile.carrier.held(ID)
+    assert held is not None
+    assert held.reserved == 0
+
+
 def test_what_peers_send_leaves_room_for_our_own_messages() -> None:
     """M2: a peer may fill the store but for an eighth."""
     full = carrier("a", stored_bundles=16, copies=1)
