@@ -25,6 +25,7 @@ from pyarrow.fs import FileInfo, FileSelector, FileType, PyFileSystem
 from pyspark.sql import DataFrame, SparkSession
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
+from pipelines.arrow_schemas import arrow_schema
 from pipelines.kafka import positions
 from pipelines.kafka.positions import ReadTopic
 from pipelines.storage.checkpoints import Checkpoint
@@ -106,15 +107,14 @@ class TableFiles:
 
     def keep(self, directory: str, columns: Sequence[str], chosen: Callable[[pa.Table], pa.Array]) -> None:
         """Keep only those rows of a directory that are `chosen`, given the `columns` of all rows in the order they were
-        written."""
+        written. Also asked about a directory without rows: it may note which batches it has had."""
         files = sorted(self._files_in(directory), key=lambda file: str(file.path))
         read = [self._read(file, columns) for file in files]
-        if not read:
-            return
-        all_chosen, first = chosen(pa.concat_tables(read)), 0
-        for file, rows in zip(files, read, strict=True):
-            of_file = all_chosen.slice(first, rows.num_rows)
-            first += rows.num_rows
+        rows = pa.concat_tables(read) if read else arrow_schema(self._table).empty_table().select(columns)
+        all_chosen, first = chosen(rows), 0
+        for file, of in zip(files, read, strict=True):
+            of_file = all_chosen.slice(first, of.num_rows)
+            first += of.num_rows
             if not pc.all(of_file, min_count=0).as_py():
                 self._rewrite(file, self._read(file).filter(of_file))
 

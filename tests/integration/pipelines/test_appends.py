@@ -1,5 +1,6 @@
 """Appending batches to a Delta table: once each, nothing of tries that failed, statistics that readers can rely on."""
 
+from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,9 @@ from pyspark.sql import functions as F
 from pipelines.sinks import ensure_tables
 from pipelines.spark_schemas import table_schema
 from pipelines.storage.appends import Appends
+from pipelines.storage.seen import SeenKeys
 from pipelines.storage.table_files import LONGEST_STATISTIC, QUERY_ID, TableFiles
+from schemas.settings import DAY_S
 from schemas.table import Table
 from schemas.tables import QUARANTINE, TABLES
 
@@ -101,6 +104,23 @@ def test_a_batch_without_rows_is_no_commit(spark: SparkSession, uri: str) -> Non
     before = DeltaTable(uri).version()
     Appends(TableFiles(uri, QUARANTINE))(quarantined(spark), 0)
     assert DeltaTable(uri).version() == before
+
+
+def test_after_a_batch_without_rows_the_table_is_not_read_again(spark: SparkSession, uri: str, tmp_path: Path) -> None:
+    """R4: all of a batch may be bad. The keys of days would be read and stored again, and the copies be recognised only
+    then."""
+    files = TableFiles(uri, QUARANTINE)
+    reads: list[int] = []
+
+    def recent(columns: Sequence[str], kept_s: int) -> Iterable[pa.RecordBatch]:
+        reads.append(kept_s)
+        return files.since(columns, kept_s)
+
+    append = Appends(files, seen=SeenKeys(tmp_path / "seen.sqlite", QUARANTINE.key, DAY_S, recent))
+    append(quarantined(spark, 1, 2), 0)
+    append(quarantined(spark), 1)
+    append(quarantined(spark, 2, 3), 2)
+    assert (offsets(uri), len(reads)) == ([1, 2, 3], 1)
 
 
 def test_what_a_try_wrote_that_failed_is_nowhere(
