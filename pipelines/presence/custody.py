@@ -2,7 +2,9 @@
 
 Everything except the claim is a join semilattice: the result does not depend on order or copies. The earliest delivery
 is kept, the newest report about each agent counts, and the record is kept for the longest time any agent asked for.
-`most` bounds the agents of a message; beyond it, those with the oldest reports are forgotten.
+`most` bounds the agents of a message; beyond it, those with the oldest reports are forgotten. So are those that do not
+fit into `AGENTS_BYTES`, which only happens if agents have very long names; then which ones are left may depend on the
+order.
 
 A claim is granted in log order: all events of a message are on one partition, and a claim that was judged is not judged
 again. It is granted if there is something to deliver and no other agent has a running claim. It holds until the time
@@ -20,6 +22,17 @@ from schemas.states import Claim, LastReport, MessagePresenceState
 HOLDS, ATTEMPTS, REFUSED = 0, 1, 2
 _REPORTED: tuple[Literal["propagated", "attempting", "refused"], ...] = ("propagated", "attempting", "refused")
 """Event names by rank."""
+
+
+AGENTS_BYTES = 800_000
+"""The most that the agents of a message take in its published state; the rest is at most a topic and some names.
+Kafka's client refuses a record above 1,000,000 bytes, and brokers refuse one above 1 MiB (`message.max.bytes`)."""
+REASON_CHARACTERS = 100
+"""How much of a reason is kept; the history has all of it."""
+_REPORT_BYTES = 100 + 6 * REASON_CHARACTERS
+"""The largest report of an agent as JSON, without the agent's name. An escaped character takes 6 bytes."""
+_MENTIONS = 3
+"""How often the published state names an agent: in its report, as a holder, and as attempting."""
 
 
 class AgentReport(NamedTuple):
@@ -131,7 +144,7 @@ def known_from(published: MessagePresenceState) -> Custody:
         expired=published.state == "expired",
         retired=published.retired,
         agents={
-            report.agent: Standing(report.at_us, _REPORTED.index(report.event), report.reason)
+            report.agent: Standing(report.at_us, _REPORTED.index(report.event), report.reason[:REASON_CHARACTERS])
             for report in published.reports
         },
         claim=published.claim,
@@ -165,13 +178,18 @@ def _agents(agents: dict[str, Standing], event: AgentReport, most: int) -> dict[
         case "propagated":
             agent, standing = event.peer, Standing(event.at_us, HOLDS, "")
         case "refused":
-            agent, standing = event.agent, Standing(event.at_us, REFUSED, event.reason)
+            agent, standing = event.agent, Standing(event.at_us, REFUSED, event.reason[:REASON_CHARACTERS])
         case _:
             return agents
     newest = {**agents, agent: max(standing, agents.get(agent, standing))}
-    if len(newest) > most:
+    while len(newest) > most or sum(map(_published_bytes, newest)) > AGENTS_BYTES:
         del newest[min(newest, key=lambda name: (newest[name], name))]
     return newest
+
+
+def _published_bytes(agent: str) -> int:
+    """The most that an agent of this name takes in a published state."""
+    return _MENTIONS * (len(msgspec.json.encode(agent)) + 1) + _REPORT_BYTES
 
 
 def _claim(known: Custody, event: AgentReport, claim_s: float) -> Claim | None:

@@ -1,14 +1,19 @@
 """Message presence as a fold: commutative and idempotent, but for claims, which are granted in order (M9, M11)."""
 
+from collections.abc import Iterable
 from itertools import pairwise
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.presence.custody import AgentReport, Custody, Limits, after, is_news, known_from, state_of
+from schemas.events import encode
 from schemas.states import Claim
 
+KAFKA_BYTES = 1_000_000
+"""`message.max.bytes` of Kafka's client, with which states are written."""
 LIMITS = Limits(claim_s=60, kept_s=3600, most=100)
 AGENTS = ("a", "b", "c")
 
@@ -196,6 +201,35 @@ def test_agents_are_bounded_and_the_state_survives_json(events: list[AgentReport
     custody = after(Custody(), events, LIMITS._replace(most=2))
     assert len(custody.agents) <= 2
     assert msgspec.json.decode(msgspec.json.encode(custody), type=Custody) == custody
+
+
+NAME_CHARACTERS = 1024
+"""The longest name that a gateway takes from an agent; the worst characters take 6 bytes as JSON."""
+
+
+def reports_of(agents: Iterable[str], event: str, reason: str = "") -> list[AgentReport]:
+    """One report about each agent, later ones newer."""
+    who = "peer" if event == "propagated" else "agent"
+    return [
+        report(event, offset=n, at_us=n, reason=reason, origin="o", **{"agent": "o", who: name})
+        for n, name in enumerate(agents)
+    ]
+
+
+@pytest.mark.parametrize("event", ["attempting", "propagated", "refused"])
+@pytest.mark.parametrize("character", ["a", "\x01", "\N{HIGH VOLTAGE SIGN}", "\N{GRINNING FACE}", '"'])
+def test_a_state_is_small_enough_for_kafka_whatever_agents_are_called(event: str, character: str) -> None:
+    """M9, bounded: with the most agents that can be configured, and reasons as long as their names."""
+    names = [f"{number}-".ljust(NAME_CHARACTERS, character) for number in range(200)]
+    custody = after(Custody(), reports_of(names, event, character * NAME_CHARACTERS), LIMITS._replace(most=1000))
+    assert len(encode(state_of("m" * 128, custody))) < KAFKA_BYTES - 4 * 6 * NAME_CHARACTERS
+    assert list(custody.agents) == names[-len(custody.agents) :], "those with the oldest reports are forgotten"
+    assert len(custody.agents) > 30
+
+
+def test_as_many_agents_as_can_be_configured_are_remembered_if_their_names_are_short() -> None:
+    names = [f"aircraft-{number:04}" for number in range(1000)]
+    assert len(after(Custody(), reports_of(names, "attempting"), LIMITS._replace(most=1000)).agents) == 1000
 
 
 @given(
