@@ -18,21 +18,26 @@ R = TypeVar("R")
 
 
 async def opened(thread: ThreadPoolExecutor, open_store: Callable[[], S], recover: Callable[[S], R]) -> tuple[S, R]:
-    """Opens a store on its thread, and what `recover` finds in it. If that fails, store and thread are released. Raises
-    StoreError."""
+    """Opens a store on its thread, and what `recover` finds in it. If that fails, or the caller is cancelled, store and
+    thread are released. Raises StoreError."""
+    loop = asyncio.get_running_loop()
+    open_stores: list[S] = []
 
     def open_it() -> tuple[S, R]:
         store = open_store()
-        try:
-            return store, recover(store)
-        except BaseException:
+        open_stores.append(store)
+        return store, recover(store)
+
+    def close_it() -> None:
+        for store in open_stores:
             store.close()
-            raise
 
     try:
-        return await asyncio.get_running_loop().run_in_executor(thread, open_it)
+        return await loop.run_in_executor(thread, open_it)
     except BaseException:
+        closing = loop.run_in_executor(thread, close_it)  # behind `open_it`, which goes on if the caller is cancelled
         thread.shutdown(wait=False)
+        await asyncio.shield(closing)
         raise
 
 

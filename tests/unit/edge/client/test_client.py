@@ -3,6 +3,7 @@
 import asyncio
 import ssl
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from edge.client.errors import (
 )
 from edge.client.kafka_options import KafkaOptions
 from edge.client.limits import Limits
+from edge.client.memory_store import MemoryStore
 from edge.client.message import Message, MessageState
 from edge.errors import ConnectionLost, PublishRefused
 from harness.keys import Authority
@@ -298,6 +300,32 @@ def test_over_tls_to_a_server_that_is_trusted(tmp_path: Path, is_trusted: bool) 
                     with pytest.raises(NotReachable, match="certificate"):
                         await one.connected()
                     assert not server.session.connects
+
+    complete(run())
+
+
+def test_who_no_longer_waits_for_the_beginning_leaves_no_store_open() -> None:
+    """The thread goes on to open it, and nobody would close it."""
+    begun, may_go, closed = threading.Event(), threading.Event(), threading.Event()
+
+    class SlowStore(MemoryStore):
+        def __init__(self) -> None:
+            begun.set()
+            assert may_go.wait(20)
+            super().__init__("van-7")
+
+        def close(self) -> None:
+            closed.set()
+
+    async def run() -> None:
+        opening = asyncio.create_task(client(NOBODY, store=SlowStore).__aenter__())
+        await eventually(begun.is_set, "the store is being opened")
+        opening.cancel()
+        await asyncio.sleep(0)
+        may_go.set()
+        await asyncio.wait([opening])
+        assert opening.cancelled()
+        assert closed.is_set()
 
     complete(run())
 
