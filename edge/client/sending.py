@@ -81,6 +81,7 @@ class Sending:
         for packet_id in packet_ids:
             self._bearer.remove(packet_id)
             del in_flight[packet_id]
+        self._look_if_drained()
 
     def fail(self, error: Exception) -> None:
         """No message will be sent any more: whoever waits gets `error`."""
@@ -216,6 +217,9 @@ class Sending:
                 asyncio.get_running_loop().call_exception_handler(context)
         elif message is not None:
             message.ended(state, error)
+        self._look_if_drained()
+
+    def _look_if_drained(self) -> None:
         if not self._outbox.messages:
             for change in self._drained:
                 if not change.done():

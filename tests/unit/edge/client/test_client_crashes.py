@@ -20,6 +20,7 @@ from edge.client.memory_store import MemoryStore
 from edge.client.store import Batch
 from edge.reconnect import FullJitter
 from tests.faithful_client import eventually
+from tests.unit.edge.client.client_harness import NOBODY
 from tests.unit.edge.client.server_host import ServerHost
 
 CLIENT = "van-7"
@@ -184,6 +185,21 @@ def test_the_disk_is_full_at_every_step(monkeypatch: pytest.MonkeyPatch, times: 
         assert step > 4
 
     asyncio.run(asyncio.wait_for(every(), 60))
+
+
+def test_who_waits_for_the_last_message_learns_that_the_disk_has_no_space_for_it() -> None:
+    async def run() -> None:
+        store = FullStore(CLIENT)
+        store.full_at = range(1, 2)
+        async with Client(client_id=CLIENT, connect_points=[NOBODY], store=store) as client:
+            publishing = asyncio.create_task(client.publish("t"))
+            await asyncio.sleep(0)
+            assert client.usage[0] == 1
+            await client.drained()
+            with pytest.raises(StoreFull):
+                await publishing
+
+    asyncio.run(asyncio.wait_for(run(), 20))
 
 
 def test_killed_twice() -> None:
