@@ -53,8 +53,10 @@ def merged(log: FeedLog, part: Part) -> Iterator[str]:
         match entry.content:
             case FeedMessage() as message if part.has(message):
                 yield from _lines(merger.take(entry.feed, (message,), now_ms), part)
-            case PassedRecord() as word if part.stream in (None, word.stream):
-                yield from _lines(merger.apply(Passed(entry.feed, word.stream, word.sequence), now_ms), part)
+            case FeedMessage(stream, sequence) | PassedRecord(stream, sequence) if part.stream in (None, stream):
+                # Of a message this says: it is beyond the last, so nothing more comes up to there.
+                through = sequence if part.last is None else min(sequence, part.last)
+                yield from _lines(merger.apply(Passed(entry.feed, stream, through), now_ms), part)
     for feed in FEEDS:
         merger.apply(Dead(feed), now_ms)
     yield from _lines(merger.decide(now_ms + 2 * _SETTINGS.deadline_ms), part)

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -151,6 +152,29 @@ def test_a_replay_is_merged_by_append_times_or_is_one_slot_as_it_is() -> None:
     assert numbers(raw(log, Feed.ACTIVE, Part(first=1, last=5, stream=STREAM))) == ["1", "1", "2", "5"]
     assert numbers(raw(log, Feed.BACKUP, Part(from_ms=100_015, to_ms=100_035))) == ["1", "2"]
     assert numbers(raw(log, Feed.BACKUP, Part(stream="other@0"))) == []
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "expected"),
+    [
+        (1, 3, ["1", "2", "3"]),
+        (1, 4, ["1", "2", "3", "lost 4 to 4"]),
+        (2, 5, ["2", "3", "lost 4 to 4", "5"]),
+        (6, 8, ["6", "7", "lost 8 to 8"]),
+    ],
+)
+def test_a_part_of_a_replay_ends_with_its_last_number(first: int, last: int, expected: list[str]) -> None:
+    """S3: what is missing up to there is lost, as later numbers show; what is beyond is not asked for."""
+    word = Entry(Feed.BACKUP, PassedRecord(STREAM, 9, 9, 0, "b"), 100_095)
+    log = MemoryLog(
+        {
+            Feed.ACTIVE: entries_of(Feed.ACTIVE, [0, 1, 1, 2, 5, 6]),
+            Feed.BACKUP: [*entries_of(Feed.BACKUP, [0, 1, 2, 3, 6, 7], 100_005), word],
+        }
+    )
+    found = [msgspec.json.decode(line) for line in merged(log, Part(stream=STREAM, first=first, last=last))]
+    shown = {"message": "{sequence}", "lost": "lost {first} to {last}"}
+    assert [shown[one["type"]].format(**one) for one in found if one["type"] in shown] == expected
 
 
 def detail(state: str, active: str | None, *alive: str) -> FeedDetail:
