@@ -48,7 +48,14 @@ def declared_topics(settings: Settings) -> list[Topic]:
 
 
 def admin_client(bootstrap: str, client: Mapping[str, str]) -> AdminClient:
-    return AdminClient({"log_level": 2, **client, "bootstrap.servers": bootstrap})
+    """Raises TopicsError for settings that the Kafka client does not know or allow."""
+    try:
+        return AdminClient({"log_level": 2, **client, "bootstrap.servers": bootstrap})
+    except KafkaException as error:
+        raise TopicsError(
+            f"kafka.client cannot be used: {error.args[0].str()}; correct it as librdkafka's list of configuration "
+            "properties says"
+        ) from error
 
 
 def missing_topics(admin: AdminClient, declared: Iterable[Topic]) -> list[Topic]:

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from jobs.errors import TopicsError
-from jobs.stack.topics import create_topics
+from jobs.stack.topics import admin_client, create_topics
 from schemas.topics import Topic
 
 TOPIC = Topic("t.ingress", 2, {})
@@ -56,3 +56,8 @@ def test_a_refusal_is_told() -> None:
     broker: Any = Broker(KafkaError.TOPIC_AUTHORIZATION_FAILED)
     with pytest.raises(TopicsError, match="the broker refused the request"):
         create_topics(broker, [TOPIC])
+
+
+def test_a_setting_that_the_kafka_client_refuses_is_named() -> None:
+    with pytest.raises(TopicsError, match=r'^kafka\.client .*: No such configuration property: "foo\.bar"; '):
+        admin_client("127.0.0.1:9092", {"foo.bar": "1"})
