@@ -110,13 +110,15 @@ class Contact:
         return events
 
     def check(self, now: float) -> list[Event]:
-        """Call it now and then, and `outgoing` afterwards: measures whether the peer is reachable, and closes a contact
-        whose peer owes an answer for longer than `idle_s`."""
+        """Call it now and then, and `outgoing` afterwards: measures whether the peer is reachable, offers again what it
+        could not take, and closes a contact whose peer owes an answer for longer than `idle_s`."""
         is_beginning = self.state not in (State.EXCHANGE, State.AWAIT_STORE_ONLY)
         is_owed = is_beginning or self._giving.waits or self._taking.waits or self.reach.waits
         if self.closed is None and is_owed and now - self._heard > self._limits.idle_s:
             return [self._end(EndedBy.SILENCE, f"nothing came for {self._limits.idle_s:g} s", tells_peer=True)]
         self.reach.check(now)
+        if self.state is State.EXCHANGE:
+            self._giving.check(now)
         self._measure(now)
         return []
 

@@ -9,7 +9,7 @@ of the receipts that follow; those of gateways; then the others that it lacks, i
 last at most `MeshLimits.certificates` at one contact: the next goes on from there. Before an offer it gets the
 originator's. None is sent twice at a contact. What was sent before the peer's summary counts as had: the summary shows
 that the peer took it. A peer that declines an offer because it does not know the originator has forgotten it, and gets
-its certificates again; it takes the bundle at the next contact.
+its certificates again, and the bundle is offered to it again.
 
 **A certificate or list that does not verify ends the contact.** All have the same authority, by which links are
 authenticated too, and times play no part in it: so an honest peer cannot have taken it, and does not send it. A list

@@ -2,10 +2,14 @@
 
 What is offered in which order, and how many copies: :mod:`edge.mesh.spray`. Copies are reserved with the offer. They
 are spent when the peer says *stored*; a decline, or the end of the contact, gives them back.
+
+A contact may last for days. So what the peer declines for a reason that may pass is offered again after a pause, which
+grows as long as the peer stores nothing.
 """
 
 from collections import deque
 from collections.abc import Iterable
+from typing import Final
 
 from edge.mesh.carrier import Carrier
 from edge.mesh.contact_certificates import CertificateExchange
@@ -16,6 +20,8 @@ from edge.mesh.contact_reach import PeerReach
 from edge.mesh.errors import PeerError
 from edge.mesh.spray import copies_to_give, in_order
 from edge.mesh.transfers import Outbound
+
+_MAY_PASS: Final = (Reason.FULL, Reason.BUSY, Reason.UNKNOWN_ORIGINATOR)
 
 
 class Giving:
@@ -31,6 +37,8 @@ class Giving:
         self._offered: dict[str, int] = {}  # copies that are reserved
         self._peer_has: set[str] = set()
         self._declined: set[str] = set()
+        self._postponed: set[str] = set()
+        self._pause_s, self._again_at = link.limits.again_s, 0.0
 
     @property
     def waits(self) -> bool:
@@ -56,10 +64,17 @@ class Giving:
         """Puts all that the peer does not have in the order in which it is offered."""
         if not self._reach.is_reachable:
             return
-        known = (self._peer_has, self._declined, self._offered)
+        known = (self._peer_has, self._declined, self._postponed, self._offered)
         unknown = (one for one in self._carrier.candidates(now) if all(one.message_id not in ids for ids in known))
         self._to_offer = deque(one.message_id for one in in_order(unknown, self._link.view))
         self._make_offers(now)
+
+    def check(self, now: float) -> None:
+        """Time passes: what was postponed may be due."""
+        if self._postponed and now >= self._again_at:
+            self._postponed.clear()
+            self._pause_s = min(2 * self._pause_s, self._link.limits.again_most_s)
+            self.choose(now)
 
     def go_on(self, now: float) -> None:
         """A measurement is over: offers what waited for it."""
@@ -85,6 +100,7 @@ class Giving:
         copies = self._offered.pop(message_id)
         self._carrier.given(message_id, copies)
         self._peer_has.add(message_id)
+        self._pause_s = self._link.limits.again_s
         events.append(Given(message_id, copies))
         self._make_offers(now)
 
@@ -99,7 +115,12 @@ class Giving:
             self._certificates.send_again(held.header.originator)
         self._outbound.forget(message_id)
         self._carrier.release(message_id, copies)
-        self._declined.add(message_id)
+        if frame.reason in _MAY_PASS:
+            if not self._postponed:
+                self._again_at = now + self._pause_s
+            self._postponed.add(message_id)
+        else:
+            self._declined.add(message_id)
         events.append(Declined(message_id, frame.reason))
         self._make_offers(now)
 

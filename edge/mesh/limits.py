@@ -29,6 +29,8 @@ class MeshLimits:
     frame_bytes: int = 65_536  # of one frame of the contact protocol; larger bundles are sent in several
     frames: int = 20_000  # received in ten seconds of a contact; more are a flood
     summary_ids: int = 100_000  # that a peer may say it holds
+    again_s: float = 60.0  # after a decline whose reason may pass; then twice as long, until the peer stores one
+    again_most_s: float = 3_600.0
     unanswered_offers: int = 64  # that a peer may have open at once, each way
     burst_bytes: int = 262_144  # of bundles in one call of `outgoing`, so that receipts and answers need not wait long
     idle_s: float = 30.0  # a contact that waits for its peer, and hears nothing, is closed

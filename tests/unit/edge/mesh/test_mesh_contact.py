@@ -11,7 +11,7 @@ from bundles.bundle import Bundle
 from bundles.receipt import Role
 from edge.mesh.carrier import Carrier
 from edge.mesh.contact_events import Closed, Declined, EndedBy, Given, PeerHolds, ReceiptTaken
-from edge.mesh.contact_frames import Reason, Summary
+from edge.mesh.contact_frames import Offer, Reason, Summary
 from edge.mesh.errors import LocalContactError, RefusedError
 from tests.unit.bundles.keys import bundle, receipt
 from tests.unit.edge.mesh.contact_pair import MeshPair, carrier, meet
@@ -226,6 +226,39 @@ def test_a_cut_at_each_byte_loses_no_copy(end: int) -> None:
             assert all(one.held(message_id).reserved == 0 for one in there)  # type: ignore[union-attr]
         meet(*pair.carriers, now=200)
         assert all(len(one) == 2 for one in pair.carriers)
+
+
+def test_what_a_peer_could_not_take_is_offered_again() -> None:
+    """M2, M6: a contact may last for days, and its peer be full for a while only. Pauses grow while it stays full."""
+    giver, full = carrier("a", again_s=60, again_most_s=200), carrier("b", stored_bundles=1)
+    full.add(bundle(1, "c", lifetime_s=1_000), 1, 100)
+    giver.submit(bundle(), 100)
+    pair = MeshPair(giver, full).exchange()
+    offered = []
+    for pair.now in range(101, 1_400):
+        full.expire(pair.now)
+        for contact in pair.contacts:
+            assert not contact.check(pair.now)
+        before = len(pair.events[0])
+        pair.exchange()
+        if len(pair.events[0]) > before:
+            offered.append(pair.now)
+    assert offered == [160, 280, 480, 680, 880, 1_080, 1_280]
+    assert pair.kinds(0)[-1] == "Given"
+    assert bundle().message_id in full
+
+
+def test_a_bundle_that_another_peer_did_not_bring_is_offered_again() -> None:
+    message, giver, taker = bundle(), carrier("a"), carrier("b")
+    giver.submit(message, 50)
+    taker.begin_arrival(Offer(message.header, message.size, 8, 1, 0))  # from another peer, whose link breaks then
+    lasting = MeshPair(giver, taker).exchange()
+    taker.end_arrival(message.message_id)
+    assert message.message_id not in taker
+    lasting.now += 60
+    lasting.contacts[0].check(lasting.now)
+    lasting.exchange()
+    assert message.message_id in taker
 
 
 @given(
