@@ -124,7 +124,8 @@ class Client:
 
     async def network_changed(self) -> None:
         """The device has another network: a connection over QUIC moves there at once and goes on (RFC 9000, 9). Over
-        other bearers a dead connection is noticed by keep alive. Without a connection the next attempt begins now."""
+        other bearers a dead connection is noticed by keep alive. Without a connection the next attempt begins now, or
+        as soon as the present one has failed."""
         if self._failure is None:
             self._loop.hurry()
             await self._bearer.network_changed()

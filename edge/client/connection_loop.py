@@ -43,7 +43,7 @@ class ConnectionLoop:
         self._hurry = asyncio.Event()
 
     def hurry(self) -> None:
-        """Ends a pause between two attempts."""
+        """Ends a pause between two attempts; during an attempt, the pause after it."""
         self._hurry.set()
 
     async def run(self) -> None:
@@ -60,10 +60,10 @@ class ConnectionLoop:
         machine = self._machine
         match machine.step:
             case Wait(seconds):
-                self._hurry.clear()
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(seconds):
                         await self._hurry.wait()
+                self._hurry.clear()
                 machine.waited()
             case Ask(access_point):
                 try:
@@ -87,6 +87,7 @@ class ConnectionLoop:
             return None
         self._connected_at = asyncio.get_running_loop().time()
         self._machine.connected()
+        self._hurry.clear()
         self._has_warned = False
         _log.info("connected to %s", point)
         return None
