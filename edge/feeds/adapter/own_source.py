@@ -1,6 +1,6 @@
 """What an adapter reads, as beats say it, so that others decide whether it can be their pair (S2). Pure."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from feeds.counter import Counter
 from feeds.line_mapping import LineMapping
@@ -8,6 +8,9 @@ from feeds.pairing import FeedSource, SourceFormat
 
 if TYPE_CHECKING:
     from edge.feeds.adapter.settings import SourceSection
+
+MAPPED: Final = ("csv", "json")
+"""The formats of which a mapping says what is what."""
 
 
 def feed_source(source: "SourceSection", streams: int) -> FeedSource:
@@ -27,7 +30,7 @@ def feed_source(source: "SourceSection", streams: int) -> FeedSource:
             streams_max=streams,
             is_numbered=is_numbered,
         )
-        if source.format in ("csv", "json")
+        if source.format in MAPPED
         else None,
         counter=Counter(source.miniseed.counter_first, source.miniseed.counter_last).checked(),
         epoch=source.epoch,

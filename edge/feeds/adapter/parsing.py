@@ -1,12 +1,11 @@
 """The parser of an adapter's source, and how it begins in the middle of one (S2). Pure."""
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from edge.feeds.adapter.own_source import feed_source
-from edge.feeds.adapter.settings import AdapterSettings
 from edge.feeds.formats.csv_lines import CsvDialect, csv_lines
 from edge.feeds.formats.json_lines import json_lines
 from edge.feeds.formats.lines import LineFormat, LineParser
@@ -17,6 +16,9 @@ from edge.feeds.formats.nmea2000 import nmea2000
 from edge.feeds.source import Found
 from feeds.line_mapping import LineMapping
 from feeds.message import name_of
+
+if TYPE_CHECKING:
+    from edge.feeds.adapter.settings import AdapterSettings
 
 
 class ByteParser(Protocol):
@@ -33,7 +35,7 @@ MakeParser = Callable[[Mapping[str, int]], ByteParser]
 """Makes one that knows the highest number of each source stream so far, for counters that start over."""
 
 
-def parser_maker(settings: AdapterSettings) -> MakeParser:
+def parser_maker(settings: "AdapterSettings") -> MakeParser:
     """For all formats but MoldUDP64. Raises FeedSettingsError, at once and not later."""
     source, limits = settings.source, settings.limits
     found = feed_source(source, limits.streams)
@@ -61,7 +63,7 @@ def parser_maker(settings: AdapterSettings) -> MakeParser:
     return make
 
 
-def _line_format(settings: AdapterSettings, mapping: LineMapping | None) -> LineFormat:
+def _line_format(settings: "AdapterSettings", mapping: LineMapping | None) -> LineFormat:
     source = settings.source
     match source.format:
         case "mode-s":

@@ -14,6 +14,7 @@ from edge.feeds.adapter.address import Address, parse_address
 from edge.feeds.adapter.settings_rules import broken_rules
 from feeds.counter import MINISEED
 from feeds.line_mapping import Unit
+from feeds.message import NUMBER_MAX
 from feeds.synchronise import OnRefusal, SynchroniseSettings
 from schemas.errors import SettingsError
 from schemas.feed_words import Slot
@@ -34,7 +35,7 @@ class FeedSection(Section, frozen=True):
     name: FeedName
     slot: Slot
     adapter: Name
-    machine: str = ""
+    machine: Annotated[str, Meta(max_length=255)] = ""
     zone: Annotated[str, Meta(max_length=64)] = ""
     timeout_s: Seconds = 0.6
     mqtt: bool = False
@@ -68,7 +69,7 @@ class SourceSection(Section, frozen=True):
     format: FormatName
     name: NotEmpty
     address: NotEmpty = msgspec.field(name="from")
-    epoch: Natural = 0
+    epoch: Annotated[int, Meta(ge=0, le=NUMBER_MAX)] = 0
     sequencer: str = ""
     follow: bool = False
     pace: NotNegative = 0.0

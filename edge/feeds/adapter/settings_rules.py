@@ -5,12 +5,15 @@ from typing import TYPE_CHECKING
 
 from edge.client.connect_points import parse_connect_points
 from edge.feeds.adapter.address import parse_address, parse_request_server
-from edge.feeds.adapter.own_source import feed_source
+from edge.feeds.adapter.own_source import MAPPED, feed_source
+from edge.feeds.adapter.parsing import parser_maker
+from edge.feeds.errors import FrameError
 from edge.feeds.formats.miniseed_header import RECORD_BYTES_MIN
-from feeds.errors import FeedSettingsError
+from edge.feeds.source import stream_id
+from feeds.errors import FeedError
 
 if TYPE_CHECKING:
-    from edge.feeds.adapter.settings import AdapterSettings
+    from edge.feeds.adapter.settings import AdapterSettings, SourceSection
 
 BEATS_PER_TIMEOUT = 2
 """Beats that must fit into `feed.timeout_s`, so that one that is late does not count as death."""
@@ -64,7 +67,23 @@ def _broken_in_source(settings: "AdapterSettings") -> Iterator[str]:
     size = source.miniseed.record_bytes
     if size and not RECORD_BYTES_MIN <= size <= settings.limits.message_bytes:
         yield f"source.miniseed.record_bytes is {RECORD_BYTES_MIN} to limits.message_bytes, not {size}"
+    yield from _broken_in_mapping(source)
+    try:
+        stream_id(source.name, None, source.epoch)
+    except FrameError as error:
+        yield f"source.name: {error}"
+        return
     try:
         feed_source(source, settings.limits.streams)
-    except FeedSettingsError as error:
+        if not is_mold:
+            parser_maker(settings)
+    except FeedError as error:
         yield f"source: {error}"
+
+
+def _broken_in_mapping(source: "SourceSection") -> Iterator[str]:
+    mapping = source.mapping
+    if source.format not in MAPPED and mapping != type(mapping)():
+        yield "source.mapping is for CSV and JSON: remove it"
+    if mapping.counter_first and not mapping.counter_last:
+        yield f"source.mapping.counter_first = {mapping.counter_first} needs source.mapping.counter_last"

@@ -44,6 +44,14 @@ def test_the_example_has_every_key_and_its_default(tmp_path: Path) -> None:
         (CSV + "\nmapping={counter_last=9}", "", "set `number` too"),
         ('format="miniseed"\nname="m"\nfrom="-"\nminiseed={counter_first=9,counter_last=9}', "", "two values or more"),
         ('format="miniseed"\nname="m"\nfrom="-"\nminiseed={record_bytes=5}', "", "record_bytes"),
+        (NMEA.replace("src", "a+b"), "", "source.name: a stream id has no control characters"),
+        ('format="moldudp64"\nname="a#b"\nfrom="udp://h:1"', "", "source.name: a stream id has no control characters"),
+        (NMEA.replace("src", "n" * 250), "", "source.name: a stream id has 1 to 200 bytes"),
+        (NMEA + f"\nepoch={2**63}", "", "source.epoch"),
+        (NMEA + "\nmapping={number='n'}", "", "source.mapping is for CSV and JSON"),
+        (CSV + "\nmapping={number='n',counter_first=9}", "", "counter_first = 9 needs source.mapping.counter_last"),
+        (CSV + "\nmapping={number='n'}\ncsv={columns=['m']}", "", "source: there is no column 'n'"),
+        (CSV + "\ncsv={encoding='none'}", "", "unknown encoding"),
         (NMEA, '[kafka]\npassword_file="p"', "needs kafka.sasl_mechanism"),
         (NMEA, '[kafka]\nbootstrap="a b"', "kafka.bootstrap"),
         (NMEA, "[limits]\nbatch_messages=30000", "must be at most those of the buffer"),
@@ -63,6 +71,14 @@ def test_a_short_timeout_is_refused(tmp_path: Path) -> None:
         load(file)
     file.write_text(f'[feed]\nname="f"\nslot="active"\nadapter="a"\ntimeout_s=0.1\n[source]\n{NMEA}')
     with pytest.raises(SettingsError, match=r"feed\.timeout_s = 0\.1 is too short"):
+        load(file)
+
+
+def test_a_machine_that_no_beat_may_name_is_refused(tmp_path: Path) -> None:
+    """Nobody would read the beats, the adapter neither: it would wait for ever."""
+    file = tmp_path / "a.toml"
+    file.write_text(f'[feed]\nname="f"\nslot="active"\nadapter="a"\nmachine="{"m" * 256}"\n[source]\n{NMEA}')
+    with pytest.raises(SettingsError, match=r"feed\.machine"):
         load(file)
 
 
