@@ -217,6 +217,17 @@ def test_only_gateways_write_what_is_theirs(settings: Settings) -> None:
         assert may(user, "Write", topic)
 
 
+def test_feed_adapters_may_write_what_their_settings_ask_for(settings: Settings) -> None:
+    """S2: all the copies, and beats; some also `ingress`, where a record names its sender."""
+    topics = Topics(settings.kafka.prefix)
+    for user, is_for_mqtt in (("waystation-feed-adapter", False), ("waystation-feed-adapter-mqtt", True)):
+        for topic in (topics.feed("ships"), topics.feeds):
+            assert all(may(user, operation, topic) for operation in ("Read", "Write", "Describe"))
+        for operation in ("Write", "Describe"):
+            assert may(user, operation, topics.ingress) == is_for_mqtt
+        assert not any(may(user, "Write", topic) for topic in (topics.egress, topics.leases, topics.spool))
+
+
 def may(user: str, operation: str, topic: str) -> bool:
     """Whether a user may do this to a topic: a denial goes before what is allowed."""
     found = {
