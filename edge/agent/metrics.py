@@ -58,7 +58,7 @@ METRICS: Final = (
     _gauge("store_bytes", _BYTES, "broker", "bytes", way="broker"),
     _gauge("platform_connected", "Whether the agent is connected to the platform, 1 or 0.", "connected"),
     _mesh("links", "Links to other agents that are open."),
-    _mesh("links_refused_total", "Links that were closed at once, as there were too many.", "counter"),
+    _mesh("links_refused_total", "Connections of others that were closed, as there were too many.", "counter"),
     _mesh("peers", "Agents with which there is a contact."),
     _mesh("peers_unreachable", "Agents with which there is a contact, but whose answers take too long."),
     _mesh("waiting_for_keys", "Messages that wait for the certificate of their recipient."),

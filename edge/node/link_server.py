@@ -1,4 +1,4 @@
-"""Accepts links of peers. A connection beyond the limit is closed at once, before TLS costs anything."""
+"""Accepts connections of peers, from which :mod:`edge.node.links` makes links."""
 
 import asyncio
 import logging
@@ -16,13 +16,12 @@ _log: Final = logging.getLogger("waystation.mesh")
 
 
 class LinkServer:
-    """Listens on `host` and `port` (0: any free one). Read-only: `port`, the real one; `refused`."""
+    """Listens on `host` and `port` (0: any free one). Read-only: `port`, the real one."""
 
     def __init__(self, links: Links, host: str, port: int) -> None:
         self._links, self._host, self.port = links, host, port
         self._tasks: set[asyncio.Task[None]] = set()
         self._listener: socket.socket | None = None
-        self.refused = 0
 
     async def open(self) -> None:
         """Raises NodeError if the address cannot be used."""
@@ -45,10 +44,6 @@ class LinkServer:
             except OSError as error:
                 _log.error("links cannot be accepted: %s", error)
                 await asyncio.sleep(ACCEPT_ERROR_S)
-                continue
-            if not self._links.has_capacity:
-                self.refused += 1
-                connection.close()
                 continue
             task = asyncio.create_task(self._serve(connection, f"{address[0]}:{address[1]}"))
             self._tasks.add(task)

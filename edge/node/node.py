@@ -230,7 +230,7 @@ class MeshNode:
             "reports": len(self.pending),
             "peers_unreachable": self.contacts.unreachable,
             "links": self.links.open,
-            "links_refused": self._server.refused,
+            "links_refused": self.links.refused,
         }
 
     # -- the uplink ----------------------------------------------------------------------------------------------------

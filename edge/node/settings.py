@@ -38,7 +38,8 @@ inbox_messages = 10_000    # that have arrived and wait for the application. Bey
 inbox_bytes = 67_108_864   # of those
 reports = 100_000          # for message presence, that wait for a gateway
 certificates = 10_000      # names whose certificates are kept
-connections = 32           # links at the same time. Beyond: closed at once
+connections = 32           # links at the same time. Beyond: closed at once. As many more may be in their handshake;
+                           # beyond, the one that has been for longest is closed
 handshake_s = 10.0         # for a network connection and TLS
 idle_s = 30.0              # without an answer that a peer owes, or with bytes that it does not take; a peer that
                            # has gone without a word is noticed within as long (TCP keep-alive)

@@ -4,7 +4,7 @@ import asyncio
 import ssl
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -174,21 +174,37 @@ def test_an_attack_ends_only_its_own_link(attack: bytes, tmp_path: Path) -> None
 
 
 def test_who_says_nothing_is_closed(tmp_path: Path) -> None:
-    """M7: without TLS, and without a hello; and links beyond the limit at once."""
+    """M7: without TLS, and without a hello."""
 
     async def run() -> None:
-        a = NodeHost("a", tmp_path, handshake_s=0.3, idle_s=0.3, connections=2)
+        a = NodeHost("a", tmp_path, handshake_s=0.3, idle_s=0.3)
         async with a.running() as node:
-            first, second, third = [await asyncio.open_connection("127.0.0.1", node.port) for _ in range(3)]
-            assert await read_to_end(third[0]) == b""
-            assert node.status()["links_refused"] == 1
-            for reader, writer in (first, second):
-                assert await read_to_end(reader) == b""
-                writer.close()
-            third[1].close()
-            await eventually(lambda: node.links.open == 0, "capacity is free again")
+            reader, writer = await asyncio.open_connection("127.0.0.1", node.port)
+            assert await read_to_end(reader) == b""
+            writer.close()
             async with tls_link(node, identity("b", now_s=NOW_S), tmp_path) as (reader, _):
                 assert b"nothing came" in await read_to_end(reader)
+
+    asyncio.run(run())
+
+
+def test_strangers_take_no_place_of_peers(tmp_path: Path) -> None:
+    """M7: the oldest of them gives way; a link beyond the limit is closed at once."""
+
+    async def run() -> None:
+        a = NodeHost("a", tmp_path, connections=2, handshake_s=600.0)
+        async with a.running() as node, AsyncExitStack() as stack:
+            strangers = [await asyncio.open_connection("127.0.0.1", node.port) for _ in range(3)]
+            assert await read_to_end(strangers[0][0]) == b""
+            assert node.status()["links_refused"] == 1
+            for name in ("b", "c"):
+                await stack.enter_async_context(tls_link(node, identity(name, now_s=NOW_S), tmp_path))
+                await eventually(lambda name=name: name in node.contacts, "a contact")  # type: ignore[misc]
+            assert node.status()["links"] == 2
+            reader, writer = await asyncio.open_connection("127.0.0.1", node.port)
+            assert await read_to_end(reader) == b""
+            for _, one in (*strangers, (reader, writer)):
+                one.close()
 
     asyncio.run(run())
 
