@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+from edge.client.errors import StoreError
 from edge.enrol.enrolment import Post, is_due, renew
 from edge.enrol.errors import EnrolmentRefused, GatewayNotReached, IdentityFilesError
 from edge.enrol.identity_files import Stored
@@ -20,8 +21,8 @@ _log: Final = logging.getLogger("waystation.agent")
 
 
 class Renewal:
-    """`posts`: the gateways, in the order to ask. `use` takes what was stored. Read-only: `stored`; `problem`, of
-    the last attempt."""
+    """`posts`: the gateways, in the order to ask. `use` takes what was stored; if it raises StoreError, it is called
+    again later. Read-only: `stored`; `problem`, of the last attempt."""
 
     def __init__(
         self,
@@ -36,6 +37,7 @@ class Renewal:
         self._use, self._wall_s = use, wall_s
         self._backoff = backoff or FullJitter(30.0, REFUSED_S)
         self._failures = 0
+        self._is_used = True  # what is stored
         self.problem = ""
 
     async def run(self) -> None:
@@ -45,6 +47,8 @@ class Renewal:
 
     async def step(self) -> float:
         """Renews if it is due; how long to wait then, in seconds."""
+        if not self._is_used:
+            return self._use_stored()
         if not self._posts or not is_due(self.stored.identity.certificate, self._wall_s()):
             return CHECK_S
         problems = []
@@ -57,13 +61,22 @@ class Renewal:
                 self._complain(str(error))
                 return REFUSED_S
             else:
-                self._failures, self.problem = 0, ""
-                self._use(self.stored)
-                _log.info("the certificate of the mesh was renewed")
-                return CHECK_S
+                self._failures = 0
+                return self._use_stored()
         self._complain("; ".join(problems))
         self._failures += 1
         return self._backoff.delay_s(self._failures - 1)
+
+    def _use_stored(self) -> float:
+        try:
+            self._use(self.stored)
+        except StoreError as error:  # the disk is full, perhaps
+            self._is_used = False
+            self._complain(str(error))
+        else:
+            self._is_used, self.problem = True, ""
+            _log.info("the certificate of the mesh was renewed")
+        return CHECK_S
 
     def _complain(self, problem: str) -> None:
         if problem != self.problem:

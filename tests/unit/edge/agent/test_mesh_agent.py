@@ -28,10 +28,12 @@ from edge.agent.mesh.member import Member
 from edge.agent.mesh.renewal import CHECK_S, REFUSED_S, Renewal
 from edge.agent.settings import AgentSettings
 from edge.client.client import Client
+from edge.client.errors import StoreError
 from edge.client.message import IncomingMessage
 from edge.enrol import identity_files
 from edge.enrol.enrolment import HttpAnswer
 from edge.enrol.errors import GatewayNotReached, IdentityFilesError
+from edge.enrol.identity_files import Stored
 from edge.enrol.private_files import make_directory, write
 from edge.reconnect import FullJitter
 from mqtt.packets import Publish
@@ -263,7 +265,7 @@ def test_an_agent_needs_its_own_identity(tmp_path: Path) -> None:
 
 
 def test_the_certificate_is_renewed_when_it_is_due(tmp_path: Path) -> None:
-    """M5: at the first gateway that answers; later if none does, or if one refuses."""
+    """M5: at the first gateway that answers; later if none does, or if one refuses. Used once the disk has space."""
 
     async def run() -> None:
         enrolled(tmp_path, "a")
@@ -289,11 +291,20 @@ def test_the_certificate_is_renewed_when_it_is_due(tmp_path: Path) -> None:
         assert await renewal.step() == 0.0
         assert renewal.problem == "no network"
         status = 403
-        renewal = Renewal(directory, stored, [away, gateway], used.append, lambda: now_s[0])
+        failures = [StoreError("the disk is full")]
+
+        def use(one: Stored) -> None:
+            if failures:
+                raise failures.pop()
+            used.append(one)
+
+        renewal = Renewal(directory, stored, [away, gateway], use, lambda: now_s[0])
         assert await renewal.step() == REFUSED_S
         status = 200
         assert await renewal.step() == CHECK_S
-        assert len(used) == 1
+        assert (used, renewal.problem) == ([], "the disk is full")
+        assert await renewal.step() == CHECK_S
+        assert (len(used), renewal.problem) == (1, "")
         assert used[0].identity.certificate.not_after_s > stored.identity.certificate.not_after_s
 
     complete(run())
