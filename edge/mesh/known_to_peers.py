@@ -11,19 +11,23 @@ OURS: Final[Peer] = ("", 0)
 
 
 class KnownToPeers:
-    """At most `peers_max` peers; the oldest are forgotten first, and then sent all again."""
+    """At most `peers_max` peers; the oldest are forgotten first, and then sent all again. Of a name only the latest
+    incarnation counts: a peer chooses its own, and takes the place of nobody else by that."""
 
     def __init__(self, peers_max: int) -> None:
         self._peers_max = peers_max
-        self._complete: OrderedDict[Peer, int] = OrderedDict()
+        self._complete: OrderedDict[str, tuple[int, int]] = OrderedDict()  # incarnation, number
 
     def complete_up_to(self, peer: Peer) -> int:
         """The number up to which the peer has all of them."""
-        return self._complete.get(peer, 0)
+        name, incarnation = peer
+        latest, number = self._complete.get(name, (incarnation, 0))
+        return number if latest == incarnation else 0
 
     def completed(self, peer: Peer, number: int) -> None:
         """The peer has them all up to `number`."""
-        self._complete[peer] = max(number, self.complete_up_to(peer))
-        self._complete.move_to_end(peer)
+        name, incarnation = peer
+        self._complete[name] = incarnation, max(number, self.complete_up_to(peer))
+        self._complete.move_to_end(name)
         if len(self._complete) > self._peers_max:
             self._complete.popitem(last=False)

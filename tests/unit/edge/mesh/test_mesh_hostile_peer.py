@@ -172,6 +172,19 @@ def test_who_names_itself_after_another_speaks_for_nobody() -> None:
     assert message.message_id not in honest
 
 
+def test_who_changes_its_incarnation_makes_us_forget_no_other_peer() -> None:
+    """It would cost all others' receipts and certificates to be sent again."""
+    hostile, honest = Hostile(peers=2), carrier("y")
+    hostile.carrier.take_receipt(receipt(ID))
+    meet(hostile.carrier, honest)
+    for incarnation in range(1, 6):
+        hostile.contact = Contact(hostile.carrier, 100, "x")
+        hostile.sends(HELLO._replace(incarnation=incarnation), *BEGINNING[1:])
+        assert Receipts((receipt(ID).encoded,), more=False) in hostile.hears(), "a new store lacks everything"
+        hostile.contact.eof()
+    assert receipt(ID).encoded not in meet(hostile.carrier, honest).sent[0]
+
+
 def test_a_summary_says_nothing_of_receipts_that_were_not_written() -> None:
     sender = carrier("a")
     sender.take_receipt(receipt(ID))
