@@ -16,6 +16,9 @@ EARLIEST = "earliest"
 KNOWN = "positions"
 """Name of the transaction that marks a table as recording its positions. Tables of earlier versions lack it."""
 
+NOTHING_YET = "-"
+"""What Spark's log of offsets has for a source without offsets (`OffsetSeqLog.SERIALIZED_VOID_OFFSET`)."""
+
 Offsets = dict[str, dict[int, int]]
 """The first offset not taken, by topic and partition."""
 
@@ -39,12 +42,23 @@ class Lost(NamedTuple):
 
 
 def offsets(text: str | None) -> Offsets:
-    """Offsets as Spark's Kafka source writes them. Empty if `text` has none (another source, or nothing yet)."""
+    """Offsets as Spark's Kafka source reports them. Empty if `text` has none (another source, or nothing yet)."""
     try:
-        found = json.loads(text or "")
-        return {topic: {int(n): int(offset) for n, offset in of.items()} for topic, of in found.items()}
-    except (TypeError, ValueError, AttributeError):
+        return logged_offsets(text or NOTHING_YET)
+    except ValueError:
         return {}
+
+
+def logged_offsets(line: str) -> Offsets:
+    """The offsets of one source in Spark's log of offsets. Empty if it is no Kafka source, or had nothing yet. Raises
+    ValueError if the line is damaged, for example cut off: that must not pass for no offsets."""
+    found = None if line == NOTHING_YET else json.loads(line)
+    if not isinstance(found, dict) or not all(isinstance(of, dict) for of in found.values()):
+        return {}
+    try:
+        return {topic: {int(n): int(offset) for n, offset in of.items()} for topic, of in found.items()}
+    except TypeError as error:
+        raise ValueError(str(error)) from error
 
 
 def recorded_in(table: DeltaTable, topic: ReadTopic) -> dict[int, int]:

@@ -7,7 +7,7 @@ import pyarrow as pa
 from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import FileSelector, FileType, PyFileSystem
 
-from pipelines.kafka.positions import Offsets, ReadTopic, offsets
+from pipelines.kafka.positions import Offsets, ReadTopic, logged_offsets
 from pipelines.streams import StreamId
 from schemas.errors import WaystationError
 
@@ -39,16 +39,17 @@ class Checkpoint:
         return not self._batches("offsets")
 
     def taken(self) -> Offsets:
-        """How far the finished batches have read their topics."""
+        """How far the finished batches have read their topics. Raises DamagedCheckpoint."""
         finished = self._batches("commits")
         return self.reached(max(finished)) if finished else {}
 
     def reached(self, batch_id: int) -> Offsets:
-        """How far a batch reads its topics; Spark stores that before the batch starts. Empty for other sources."""
+        """How far a batch reads its topics; Spark stores that before the batch starts. Empty for other sources. Raises
+        DamagedCheckpoint."""
         name = f"offsets/{batch_id}"
         try:
-            _, _, *sources = self._read(name).splitlines()
-            return {topic: of for source in sources for topic, of in offsets(source).items()}
+            _, _, first, *others = self._read(name).split("\n")
+            return {topic: of for source in (first, *others) for topic, of in logged_offsets(source).items()}
         except ValueError as error:
             raise self._damaged(name) from error
 

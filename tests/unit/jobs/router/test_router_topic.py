@@ -16,7 +16,7 @@ from jobs.router.query import Router
 from pipelines.kafka.broker_topics import TopicUnknown
 from pipelines.kafka.positions import ReadTopic
 from pipelines.sources import Kafka
-from pipelines.storage.checkpoints import Checkpoint, TopicReplaced
+from pipelines.storage.checkpoints import Checkpoint, DamagedCheckpoint, TopicReplaced
 from pipelines.streams import StreamId
 from schemas.settings import load_settings
 
@@ -75,6 +75,15 @@ def test_a_new_generation_begins_where_the_one_before_it_has_committed(tmp_path:
     assert topic.begin() == json.dumps({NAME: {0: 100, 1: 100}})
     routed(tmp_path, stream, 7)
     assert topic.begin() is None, "it has positions of its own"
+
+
+def test_a_new_generation_does_not_begin_elsewhere_if_the_positions_before_it_are_damaged(tmp_path: Path) -> None:
+    """Cut off by a power failure: all of the topic would be routed again."""
+    routed(tmp_path, FIRST, 1000)
+    offsets = Path(Checkpoint(FIRST, str(tmp_path)).uri) / "offsets" / "0"
+    offsets.write_text(offsets.read_text()[:-3])
+    with pytest.raises(DamagedCheckpoint, match=r"offsets/0 in .*/router-active-1 is damaged"):
+        router_topic(Broker(), SECOND, [FIRST], tmp_path).begin()
 
 
 def test_a_topic_made_again_is_not_begun(tmp_path: Path) -> None:

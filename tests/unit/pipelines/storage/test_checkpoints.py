@@ -101,6 +101,37 @@ def test_records_deleted_before_they_were_read_stop_a_query(tmp_path: Path) -> N
     assert of.reached(2) == {"ws.ingress": {0: 9, 1: 60}}
 
 
+def test_offsets_that_are_cut_off_anywhere_are_no_offsets(tmp_path: Path) -> None:
+    """As a power failure leaves the file. Taken for none, they would make a query begin elsewhere, and say nothing of
+    records that the broker has deleted."""
+    of = checkpoint(tmp_path)
+    planned(of, 0, {0: 5, 1: 35})
+    written(of, "commits", 0)
+    whole = (Path(of.uri) / "offsets" / "0").read_text()
+    for length in range(len(whole)):
+        written(of, "offsets", 0, whole[:length])
+        with pytest.raises(DamagedCheckpoint, match="offsets/0"):
+            of.taken()
+        with pytest.raises(DamagedCheckpoint, match="offsets/0"):
+            begun(tmp_path, None)
+    written(of, "offsets", 0, whole)
+    assert of.taken() == {"ws.ingress": {0: 5, 1: 35}}
+
+
+@pytest.mark.parametrize("damaged", ["\0" * 40, '{"a": {"0": null}}', '{"a": {"x": 1}}', '{"a": {"0": 1}}\n{"b": {"0"'])
+def test_offsets_that_nobody_has_written_are_no_offsets(tmp_path: Path, damaged: str) -> None:
+    written(checkpoint(tmp_path), "offsets", 0, f'v1\n{{"batchWatermarkMs":0}}\n{damaged}')
+    with pytest.raises(DamagedCheckpoint, match="offsets/0"):
+        checkpoint(tmp_path).reached(0)
+
+
+@pytest.mark.parametrize("line", ["-", "3", '{"logOffset":3}', '{"a":1}'])
+def test_a_source_that_is_not_kafka_has_no_offsets(tmp_path: Path, line: str) -> None:
+    """Or has had nothing yet."""
+    written(checkpoint(tmp_path), "offsets", 0, f'v1\n{{"batchWatermarkMs":0}}\n{line}\n{{"a":{{"0":1}}}}')
+    assert checkpoint(tmp_path).reached(0) == {"a": {0: 1}}
+
+
 @pytest.mark.parametrize("content", ["", "v1"], ids=["empty", "cut off"])
 def test_a_damaged_file_is_named(tmp_path: Path, content: str) -> None:
     """As a power failure leaves it: that is a failure of one query, which tries again."""
