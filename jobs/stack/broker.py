@@ -115,10 +115,12 @@ def prepare(spec: BrokerSpec, java: str, classpath: str) -> list[str]:
 
 
 def cluster_id(spec: BrokerSpec) -> str:
-    """The id of this directory's cluster: generated once, then always the same."""
+    """The id of this directory's cluster: generated once, then always the same. Raises OSError."""
     path = spec.directory / "cluster.id"
-    if not path.exists():
-        path.write_text(new_cluster_id() + "\n")
+    if not path.exists() or not path.read_text().strip():
+        staged = path.with_name(".cluster.id")
+        staged.write_text(new_cluster_id() + "\n")
+        staged.replace(path)
     return path.read_text().strip()
 
 

@@ -9,21 +9,25 @@ from pathlib import Path
 
 import pytest
 
+from jobs.stack.broker import cluster_id
 from jobs.stack.events import Died, Event, NotWritten, Replaced, WrittenAgain
 from jobs.stack.generations import generation_of, record
 from jobs.stack.log_rotation import Limits as LogLimits
 from jobs.stack.log_rotation import rotate
 from jobs.stack.part import Part
+from jobs.stack.parts import broker_spec, choose_addresses
 from jobs.stack.process import Identity, wait_until
 from jobs.stack.replacing import Replacing, Request, RouterPart, answer_to, ask
 from jobs.stack.state import StackState, read_state
 from jobs.stack.supervisor import Limits, Supervisor
+from schemas.settings import process_settings
 from tests.disk import SmallDisk, needs_small_disk, small
 
 pytestmark = needs_small_disk
 
 DEADLINE_S = 30.0
 SIZE = 1 << 20
+SETTINGS = process_settings({})
 LIMITS = Limits(start_timeout_s=20.0, stop_timeout_s=5.0, restart_backoff_s=0.05, settle_s=0.0)
 SLEEPER = (sys.executable, "-c", "import time; time.sleep(600)")
 
@@ -157,6 +161,18 @@ def test_the_oldest_file_of_a_log_makes_the_space_for_its_rotation(disk: SmallDi
     assert log.stat().st_size <= 4_096
     assert log.with_name("part.log.1").read_text().startswith("part.log\n")
     assert log.with_name("part.log.2").read_text().startswith("part.log.1\n")
+
+
+def test_a_first_start_on_a_full_disk_does_not_spoil_the_next(disk: SmallDisk) -> None:
+    """The broker's storage can only be formatted with a cluster id, and then keeps it."""
+    spec = broker_spec(SETTINGS, disk.directory, choose_addresses(SETTINGS, disk.directory, free_ports=True))
+    spec.directory.mkdir()
+    disk.fill()
+    with pytest.raises(OSError, match="No space left"):
+        cluster_id(spec)
+    disk.free()
+    assert len(made := cluster_id(spec)) == 22
+    assert cluster_id(spec) == made
 
 
 TALK = """
