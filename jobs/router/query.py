@@ -56,6 +56,7 @@ class Router:
     paired: "Router | None" = field(default=None, repr=False, compare=False)
     query: StreamingQuery | None = None
     due: float = 0.0
+    failed_at: float = 0.0
     pause_s: float = 0.0
     began: float = 0.0
     has_flowed: bool = False
@@ -80,7 +81,8 @@ class Router:
         self.quietly.look(now)
         if self.query is not None and not self.query.isActive:
             self._failed(now, str(self.query.exception() or "the query was stopped"))
-        if self.query is None and now >= self.due:
+        is_set_back = now < self.failed_at  # nobody knows then how long the pause has lasted
+        if self.query is None and (now >= self.due or is_set_back):
             try:
                 self.query, self.began = self._start(), now
             except JVM_GONE:
@@ -207,6 +209,7 @@ class Router:
         lasted = now - self.began > LONGEST_PAUSE_S
         first = self.settings.router.restart_backoff_s
         self.pause_s = first if lasted or not self.pause_s else min(2 * self.pause_s, LONGEST_PAUSE_S)
+        self.failed_at = now
         self.query, self.due, self.has_flowed, self.realign_at = None, now + self.pause_s, False, None
         self.reporter.failed(self.stream.query, error)
         log.error("router failed", router=self.stream.query, error=first_line(error), again_in_s=self.pause_s)

@@ -157,6 +157,27 @@ def test_a_router_looks_after_each_batch_and_stops_what_reads_another_topic(
     assert all("topic ws.ingress was deleted and created again" in error for error in errors)
 
 
+def test_a_failed_router_is_started_again_though_the_clock_was_set_back(tmp_path: Path) -> None:
+    """Its times are those of the wall clock, because Spark's are. It would stay down for as long as the step."""
+    nothing: Any = None
+    errors: list[str] = []
+    reporter = RouterReporter(
+        RouterMetrics(CollectorRegistry()), Readiness(), lambda _query, error: errors.append(error)
+    )
+    router = Router(nothing, load_settings([BASE], {"WAYSTATION_DATA": str(tmp_path)}), nothing, "active", reporter)
+    broker = Broker()
+    broker.topic = None
+    router.ingress = router_topic(broker, FIRST, [], tmp_path)
+    router.watch(10_000.0)
+    router.watch(10_000.1)
+    assert len(errors) == 1, "it pauses"
+    router.watch(6_400.0)
+    router.watch(6_400.1)
+    assert len(errors) == 2
+    router.watch(6_500.0)
+    assert len(errors) == 3
+
+
 def test_what_was_deleted_unread_is_said_and_passed_over(tmp_path: Path) -> None:
     """Of the query's own offsets, of inherited ones, and between two batches. Said once: the query goes on behind it,
     and what Spark has written besides stays as it is."""
