@@ -25,7 +25,7 @@ from jobs.stack.events import Died, Event, NotReplaced, NotWritten, Ready, Repla
 from jobs.stack.gateways import MOST
 from jobs.stack.local import Console, Plan
 from jobs.stack.process import Identity
-from jobs.stack.state import StackState, read_state, why_no_stack, written
+from jobs.stack.state import StackState, read_state, refuse_second, why_no_stack, written
 
 POLL_S = 0.1
 PART_INDENT = "  "
@@ -171,6 +171,7 @@ def _show_addresses(terminal: Terminal, options: Shared, state: StackState) -> N
 def _up_detached(options: Shared, free_ports: bool, only: Sequence[str], gateways: int) -> None:
     """Start `up` in the background, show its output until it is ready, and leave it running."""
     data = options.data()
+    refuse_second(data)  # its log is that of the one that runs
     log = data / "logs" / "up.log"
     command = [sys.executable, "-m", "jobs.cli.main", "--data", str(data)]
     for overlay in options.overlays:

@@ -119,13 +119,23 @@ def hold(data: Path) -> Iterator[None]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            state = read_state(data)
-            who = f" (pid {state.supervisor_pid})" if state and state.supervisor.alive() else ""
-            raise StackError(
-                f"a stack{who} is already running in {data}: stop it with `waystation down`, or start another one with "
-                f"--data DIR and --free-ports"
-            ) from None
+            raise StackError(_already_running(data, state_if_running(data))) from None
         yield
+
+
+def refuse_second(data: Path) -> None:
+    """Raises StackError if a stack runs in the directory, before anything of it is touched. One that is just starting
+    is only noticed by :func:`hold`."""
+    if (state := state_if_running(data)) is not None:
+        raise StackError(_already_running(data, state))
+
+
+def _already_running(data: Path, state: StackState | None) -> str:
+    who = "" if state is None else f" (pid {state.supervisor_pid})"
+    return (
+        f"a stack{who} is already running in {data}: stop it with `waystation down`, or start another one with "
+        f"--data DIR and --free-ports"
+    )
 
 
 def stop_leftovers(data: Path, timeout_s: float) -> list[str]:

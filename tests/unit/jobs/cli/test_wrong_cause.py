@@ -1,6 +1,7 @@
 """An error names its cause: the directory that was looked in, the name that was wrong. Nothing is made on the way."""
 
 import os
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -75,16 +76,7 @@ def test_where_none_runs_the_directory_is_named(
 def test_a_stack_that_has_only_begun_is_the_cause(
     run: Run, capfd: pytest.CaptureFixture[str], tmp_path: Path, arguments: list[str]
 ) -> None:
-    state = StackState(
-        supervisor_pid=os.getpid(),
-        supervisor_create_time=psutil.Process().create_time(),
-        ready=False,
-        bootstrap="",
-        listeners={},
-        configuration=[],
-        processes=[],
-    )
-    write_state(tmp_path, state)
+    write_state(tmp_path, _running())
     assert run(*arguments) != 0
     assert (
         f"no tables in {tmp_path / 'tables'} yet: the running stack is about to create them" in capfd.readouterr().err
@@ -117,3 +109,30 @@ def test_what_is_no_date_is_said_in_the_same_words_everywhere(
     name, *option = command
     assert run(name, *(option or ["--date"]), "tomorow") == 2
     assert "'tomorow' is not a date: write 2026-11-22, today or yesterday (UTC)" in capfd.readouterr().err
+
+
+def test_a_second_stack_in_the_background_leaves_the_log_of_the_first(
+    run: Run, capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be emptied, and get the refusal."""
+    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("nothing is to be started"))
+    write_state(tmp_path, _running())
+    log = tmp_path / "logs" / "up.log"
+    log.parent.mkdir()
+    log.write_text("what the first one said\n")
+    assert run("--data", str(tmp_path), "up", "--detach") == 1
+    assert f"a stack (pid {os.getpid()}) is already running in {tmp_path}" in capfd.readouterr().err
+    assert log.read_text() == "what the first one said\n"
+
+
+def _running() -> StackState:
+    """A stack that has only begun; its `up` is this process."""
+    return StackState(
+        supervisor_pid=os.getpid(),
+        supervisor_create_time=psutil.Process().create_time(),
+        ready=False,
+        bootstrap="",
+        listeners={},
+        configuration=[],
+        processes=[],
+    )
