@@ -19,13 +19,13 @@ one event loop; the client starts no task.
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 from edge.answers import Answers, Changes
 from edge.driver import Driver, Journal
 from edge.errors import ConnectionLost, ConnectRefused, SubscribeRefused
+from edge.hooks import Hooks
 from edge.link import Address, open_link
 from edge.subscriptions import Subscriptions
 from mqtt.client_connection import ClientConnection
@@ -35,27 +35,11 @@ from mqtt.client_session import ClientSession
 from mqtt.client_state import State
 from mqtt.codes import ReasonCode
 from mqtt.errors import ProtocolError
-from mqtt.packets import Connack, Connect, Disconnect, Packet, Properties, Publish, Suback, Subscription, Unsuback
+from mqtt.packets import Connack, Connect, Disconnect, Properties, Publish, Suback, Subscription, Unsuback
 
 INBOX_MAX: Final = 1_000  # messages waiting for the iterator before reading stops
 _FAILURE: Final = ReasonCode.UNSPECIFIED_ERROR
 _NO_CONNECTION: Final = Closed(_FAILURE, "there is no connection", EndedBy.TRANSPORT)
-
-
-@dataclass(frozen=True)
-class Hooks:
-    """Optional callbacks, called on the event loop; each must return soon.
-
-    `observe`: each packet received, before it is handled. `on_connected`: the server has accepted the connection.
-    `on_session_lost`: what was lost; the client is already subscribing again. `on_published`: the exchange of a message
-    of QoS 1 or 2 has ended. `on_closed`: a connection has ended.
-    """
-
-    observe: Callable[[Packet], None] | None = None
-    on_connected: Callable[[Connack], None] | None = None
-    on_session_lost: Callable[[SessionLost], None] | None = None
-    on_published: Callable[[Published], None] | None = None
-    on_closed: Callable[[Closed], None] | None = None
 
 
 class MqttClient:
@@ -337,8 +321,10 @@ class MqttClient:
             try:
                 packet_id = self._driver.connection.subscribe(wanted, properties)
             except ProtocolError as error:
-                self.fail(error)
-                return
+                self._not_subscribed([one.filter for one in wanted], error)
+                if self.closed is not None:
+                    return
+                continue
             self._answers.to_request(packet_id).add_done_callback(partial(self._subscribed_again, wanted, properties))
 
     def _subscribed_again(
@@ -349,7 +335,15 @@ class MqttClient:
         try:
             self.subscriptions.granted(wanted, properties, future.result())
         except SubscribeRefused as error:
+            self._not_subscribed([name for name, reason in error.reasons.items() if reason >= _FAILURE], error)
+
+    def _not_subscribed(self, filters: list[str], error: Exception) -> None:
+        """The server does not grant these again: it would not do so on the next connection either."""
+        self.subscriptions.remove(filters)
+        if self._hooks.on_not_subscribed is None:
             self.fail(error)
+        else:
+            self._hooks.on_not_subscribed(error)
 
     def _disconnected(self, packet: Disconnect) -> None:
         """Nothing to do: Closed follows and has the same reason."""

@@ -9,8 +9,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
+from edge.hooks import Hooks
 from edge.link import Address
-from edge.mqtt_client import Hooks, MqttClient
+from edge.mqtt_client import MqttClient
 from edge.reconnect import FullJitter, StayConnected
 from mqtt.client_events import Closed, EndedBy
 from mqtt.codes import ReasonCode

@@ -1,6 +1,8 @@
 """MQTT as a bearer of the client library: over TCP, TLS, WebSocket and QUIC (G11)."""
 
+import logging
 import ssl
+from typing import Final
 
 from edge.client.bearer_client import BearerHooks
 from edge.client.connect_points import ConnectPoint
@@ -13,8 +15,9 @@ from edge.client.server_reference import sent_to
 from edge.client.session_journal import SessionJournal, restore_session
 from edge.client.store import Recovered, StoredMessage
 from edge.errors import ConnectionLost, ConnectRefused, MqttClientError
+from edge.hooks import Hooks
 from edge.link import Address, QuicTls
-from edge.mqtt_client import Hooks, MqttClient
+from edge.mqtt_client import MqttClient
 from mqtt.client_events import Closed
 from mqtt.client_limits import ClientLimits
 from mqtt.client_publish import check_publish
@@ -22,6 +25,8 @@ from mqtt.codes import ReasonCode
 from mqtt.errors import LocalProtocolError
 from mqtt.packets import Connack, Connect, Properties, Publish, Subscription
 from schemas.identity import inbox_of
+
+_log: Final = logging.getLogger("waystation.client")
 
 
 class MqttBearer:
@@ -46,7 +51,12 @@ class MqttBearer:
             limits=ClientLimits(limits.connect_timeout_s, limits.ping_timeout_s),
             on_message=self._received,
             manual=True,
-            hooks=Hooks(on_connected=self._connected, on_published=hooks.on_published, on_closed=self._closed),
+            hooks=Hooks(
+                on_connected=self._connected,
+                on_published=hooks.on_published,
+                on_closed=self._closed,
+                on_not_subscribed=self._not_subscribed,
+            ),
             journal=self._journal.record,
         )
         self._mqtt.keeps_waiting = True
@@ -179,6 +189,11 @@ class MqttBearer:
     def _closed(self, closed: Closed) -> None:
         self._journal.record()
         self._hooks.on_closed()
+
+    def _not_subscribed(self, error: Exception) -> None:
+        """Everything else goes on, as when the gateway's access rules end a subscription of a session it has."""
+        self._has_inbox = False
+        _log.error("the gateway has lost the session, and a subscription has ended: %s", error)
 
     def _received(self, packet: Publish) -> None:
         self._hooks.on_message(IncomingMessage(packet, self._mqtt.acknowledge))

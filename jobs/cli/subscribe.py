@@ -19,7 +19,8 @@ from typing import Annotated
 import typer
 
 from edge.errors import ConnectionLost, ConnectRefused, MqttClientError
-from edge.mqtt_client import Hooks, MqttClient
+from edge.hooks import Hooks
+from edge.mqtt_client import MqttClient
 from edge.reconnect import FullJitter, StayConnected, is_final
 from jobs.cli.connecting import (
     LIMITS,

@@ -6,8 +6,9 @@ from collections import deque
 from collections.abc import Callable
 
 from edge.errors import ConnectRefused, MqttClientError
+from edge.hooks import Hooks
 from edge.link import Address
-from edge.mqtt_client import Hooks, MqttClient
+from edge.mqtt_client import MqttClient
 from edge.reconnect import FullJitter, StayConnected
 from jobs.demo.errors import DemoError
 from jobs.demo.expectations import Account

@@ -10,8 +10,9 @@ import msgspec
 import pytest
 
 from edge.errors import ConnectionLost, ConnectRefused, Unreachable
+from edge.hooks import Hooks
 from edge.link import Address
-from edge.mqtt_client import Hooks, MqttClient
+from edge.mqtt_client import MqttClient
 from edge.reconnect import FullJitter, StayConnected
 from mqtt.client_events import EndedBy, SessionLost
 from mqtt.client_limits import ClientLimits

@@ -8,8 +8,9 @@ import pytest
 import uvloop
 
 from edge.errors import ConnectionLost, PublishRefused, SubscribeRefused
+from edge.hooks import Hooks
 from edge.link import Address
-from edge.mqtt_client import INBOX_MAX, Hooks, MqttClient
+from edge.mqtt_client import INBOX_MAX, MqttClient
 from edge.reconnect import FullJitter, StayConnected
 from mqtt.client_events import EndedBy
 from mqtt.codes import ReasonCode

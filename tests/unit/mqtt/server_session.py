@@ -21,6 +21,7 @@ from mqtt.packets import (
     Pubrel,
     Suback,
     Subscribe,
+    Subscription,
     Unsuback,
     Unsubscribe,
 )
@@ -34,7 +35,8 @@ _FAILURE = ReasonCode.UNSPECIFIED_ERROR
 class ServerSession:
     """`stored` are the messages taken over, in order; `taken` the payloads that the client has acknowledged.
 
-    `refuse` gives the reason code for a message; `connack` what CONNACK announces besides the limits.
+    `refuse` gives the reason code for a message, `refuse_filters` are those that SUBACK refuses; `connack` what CONNACK
+    announces besides the limits.
     """
 
     def __init__(self, limits: ConnectionLimits, connack: Properties | None = None) -> None:
@@ -44,6 +46,7 @@ class ServerSession:
         self.stored: list[Publish] = []
         self.taken: list[bytes] = []
         self.refuse: dict[bytes, ReasonCode] = {}
+        self.refuse_filters: set[str] = set()
         self.connects: list[Connect] = []
         self.subscribes: list[Subscribe] = []
         self.ended: list[Closed] = []
@@ -105,11 +108,14 @@ class ServerSession:
                     self._quota += 1
             case Subscribe():
                 self.subscribes.append(event)
-                self._send(Suback(event.packet_id, [ReasonCode(wanted.qos) for wanted in event.filters]))
+                self._send(Suback(event.packet_id, [self._granted(wanted) for wanted in event.filters]))
             case Unsubscribe():
                 self._send(Unsuback(event.packet_id, [ReasonCode.SUCCESS for _ in event.filters]))
             case Closed():
                 self.ended.append(event)
+
+    def _granted(self, wanted: Subscription) -> ReasonCode:
+        return ReasonCode.NOT_AUTHORIZED if wanted.filter in self.refuse_filters else ReasonCode(wanted.qos)
 
     def _connected(self, connect: Connect, now: float) -> None:
         assert self.connection is not None

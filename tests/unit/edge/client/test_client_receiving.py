@@ -12,6 +12,7 @@ from edge.client.errors import (
 )
 from edge.client.limits import Limits
 from edge.errors import PublishRefused
+from mqtt.codes import ReasonCode
 from mqtt.errors import LocalProtocolError
 from tests.faithful_client import eventually
 from tests.unit.edge.client.client_harness import NOBODY, client, complete, url_of
@@ -116,6 +117,27 @@ def test_many_subscriptions_are_asked_for_again_in_parts() -> None:
             asked = [[wanted.filter for wanted in packet.filters] for packet in server.session.subscribes]
             assert [len(part) for part in asked] == [100, 100, 50]
             assert [name for part in asked for name in part] == names
+
+    complete(run())
+
+
+def test_a_subscription_that_is_not_granted_again_ends_alone(caplog: pytest.LogCaptureFixture) -> None:
+    """The client is told by the log, as it is told of connections; it stays connected, with all its other ones."""
+
+    async def run() -> None:
+        async with ServerHost() as server, client(server.url) as one:
+            await one.subscribe("i")
+            await one.subscribe("j")
+            server.session.refuse_filters.add("i")
+            server.session.forget()
+            server.drop()
+            await eventually(lambda: "NOT_AUTHORIZED" in caplog.text, "the refusal is logged")
+            for connections in (2, 3):
+                assert await one.subscribe("k") == [ReasonCode.GRANTED_QOS_1]  # waits while there is no connection
+                assert server.connections == connections
+                server.drop()
+            asked = [[wanted.filter for wanted in packet.filters] for packet in server.session.subscribes]
+            assert asked == [["i"], ["j"], ["i", "j"], ["k"], ["k"]]
 
     complete(run())
 

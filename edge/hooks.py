@@ -1,0 +1,25 @@
+"""What :class:`edge.mqtt_client.MqttClient` reports."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from mqtt.client_events import Closed, Published, SessionLost
+from mqtt.packets import Connack, Packet
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """Optional callbacks, called on the event loop; each must return soon.
+
+    `observe`: each packet received, before it is handled. `on_connected`: the server has accepted the connection.
+    `on_session_lost`: what was lost; the client is already subscribing again. `on_published`: the exchange of a message
+    of QoS 1 or 2 has ended. `on_closed`: a connection has ended. `on_not_subscribed`: the server has lost the session,
+    and does not grant some subscriptions again; without it, the client ends with that error.
+    """
+
+    observe: Callable[[Packet], None] | None = None
+    on_connected: Callable[[Connack], None] | None = None
+    on_session_lost: Callable[[SessionLost], None] | None = None
+    on_published: Callable[[Published], None] | None = None
+    on_closed: Callable[[Closed], None] | None = None
+    on_not_subscribed: Callable[[Exception], None] | None = None
