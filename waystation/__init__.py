@@ -36,6 +36,8 @@ from edge.client.message import IncomingMessage, Message, MessageState, Presence
 from edge.client.sync_client import SyncClient, SyncMessage
 from edge.errors import ConnectionLost, ConnectRefused, PublishRefused, SubscribeRefused, Unreachable
 from edge.link import QuicTls
+from mqtt.codes import ReasonCode
+from mqtt.errors import LocalProtocolError
 from mqtt.packets import Subscription
 from schemas.errors import WaystationError
 from schemas.version import installed_version
@@ -100,6 +102,7 @@ __all__ = [
     "KafkaOptions",
     "LifetimeNotAllowed",
     "Limits",
+    "LocalProtocolError",
     "Lost",
     "MergeSettings",
     "Message",
@@ -114,6 +117,7 @@ __all__ = [
     "Presence",
     "PublishRefused",
     "QuicTls",
+    "ReasonCode",
     "Recovered",
     "StoreDamaged",
     "StoreError",
