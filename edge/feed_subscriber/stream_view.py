@@ -63,7 +63,7 @@ class StreamView:
                 self._lost.add(first, last)
                 self._go_to(last, 0)
             case FeedDelivery(sequence=sequence, part=0, late=late):
-                if late:
+                if late and sequence < self.next:  # a gateway's may be late for others, and new here
                     self._lost.remove(sequence)
                 else:
                     self._go_to(sequence, 0)

@@ -74,6 +74,27 @@ def test_messages_with_their_stamps_and_what_is_missing() -> None:
     complete(run())
 
 
+@pytest.mark.parametrize("before", [[], [2]], ids=["it begins with it", "it was away"])
+def test_what_the_gateway_calls_late_and_is_next_here_is_given_once(before: list[int]) -> None:
+    """S3: the gateway has let go what follows while nobody was subscribed. The number is never called lost."""
+
+    async def run() -> None:
+        async with ServerHost() as server, subscriber(server, None) as feed:
+            await subscribed(server)
+            deliver(server, before)
+            for _ in range(2):
+                server.deliver(f"feeds/flight/{STREAM}", b"5", 1, stamps(5, is_late=True))
+            deliver(server, [7])
+            items = await some(feed, len(before) * 3 + 4)
+            lost = [(one.first, one.last) for one in items if isinstance(one, Lost)]
+            assert lost == [*([(3, 4)] if before else []), (6, 6)]
+            told = [(one.sequence, one.late) for one in items if isinstance(one, FeedDelivery)]
+            assert told == [*((number, False) for number in before), (5, True), (7, False)]
+            assert feed.counts == {"duplicate": 1}
+
+    complete(run())
+
+
 def test_what_is_committed_does_not_come_again_and_the_rest_does(tmp_path: Path) -> None:
     """S3: an acknowledgement goes out after the commit."""
 
