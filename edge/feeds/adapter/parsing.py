@@ -15,10 +15,10 @@ from edge.feeds.formats.nmea0183 import nmea0183
 from edge.feeds.formats.nmea2000 import nmea2000
 from edge.feeds.source import Found
 from feeds.line_mapping import LineMapping
-from feeds.message import name_of
+from feeds.message import epoch_of, name_of
 
 if TYPE_CHECKING:
-    from edge.feeds.adapter.settings import AdapterSettings
+    from edge.feeds.adapter.settings import AdapterSettings, SourceSection
 
 
 class ByteParser(Protocol):
@@ -52,7 +52,7 @@ def parser_maker(settings: "AdapterSettings") -> MakeParser:
                 streams_max=limits.streams,
             )
         return LineParser(
-            _line_format(settings, _near(found.mapping, source.name, highest)),
+            _line_format(settings, _near(found.mapping, source, highest)),
             source.name,
             epoch=source.epoch,
             is_numbered=bool(source.sequencer),
@@ -87,9 +87,13 @@ def _line_format(settings: "AdapterSettings", mapping: LineMapping | None) -> Li
     return csv_lines(mapping, dialect)
 
 
-def _near(mapping: LineMapping | None, name: str, highest: Mapping[str, int]) -> LineMapping | None:
-    """The mapping with the highest number of each part of the source."""
+def _near(mapping: LineMapping | None, source: "SourceSection", highest: Mapping[str, int]) -> LineMapping | None:
+    """The mapping with the highest number of each part of the source, in its present epoch."""
     if mapping is None or mapping.counter is None:
         return mapping
-    near = {name_of(stream).removeprefix(name).removeprefix("/"): number for stream, number in highest.items()}
+    beginning, near = f"{source.name}/", dict[str, int]()
+    for stream, number in highest.items():
+        name = name_of(stream)
+        if epoch_of(stream) == source.epoch and (name == source.name or name.startswith(beginning)):
+            near[name[len(beginning) :]] = number
     return msgspec.structs.replace(mapping, near=near)
