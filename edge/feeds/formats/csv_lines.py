@@ -1,6 +1,5 @@
 """CSV lines with a mapping. RFC 4180 with other dialects; a record is one line, so a quoted value has no line end."""
 
-import codecs
 import csv
 from typing import Final
 
@@ -42,7 +41,7 @@ class _CsvLines:
         if mapping.is_numbered and not dialect.columns:
             raise FeedSettingsError("numbered lines have no header line: name the `columns`")
         try:
-            codecs.lookup(dialect.encoding)
+            bytes(4).decode(dialect.encoding)  # not every codec is one of text
             self._split("a")
         except (TypeError, ValueError, LookupError) as error:
             raise FeedSettingsError(f"the CSV dialect is not possible: {error}") from error
@@ -53,8 +52,8 @@ class _CsvLines:
         try:
             text = line.decode(self._dialect.encoding)
             values = self._split(text)
-        except UnicodeDecodeError as error:
-            raise FrameError(f"the line is not {self._dialect.encoding}: {error.reason}") from error
+        except UnicodeError as error:
+            raise FrameError(f"the line is not {self._dialect.encoding}: {error}") from error
         except (csv.Error, StopIteration) as error:
             raise FrameError(f"no CSV line: {error}") from error
         if not self._count:

@@ -1,6 +1,5 @@
 """Makes a line's content of the columns or fields that a mapping names (:mod:`feeds.line_mapping`)."""
 
-import math
 import re
 from collections.abc import Mapping
 from datetime import datetime
@@ -13,6 +12,8 @@ from edge.feeds.unwrap import StreamUnwrapper
 from feeds.line_mapping import LineMapping, Unit
 
 _PER_SECOND: Final = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+_TIME_MAX: Final = (TIME_US_MAX + 1) * 1_000
+"""Below this is each time in each unit."""
 _DIGITS: Final = re.compile(r"[0-9]{1,20}", re.ASCII)
 _DECIMAL: Final = re.compile(r"-?[0-9]{1,20}(\.[0-9]{1,20})?", re.ASCII)
 _WITHOUT_PART: Final = ""
@@ -59,13 +60,14 @@ def _time(value: object, unit: Unit) -> int:
         return _iso_time(value)
     if isinstance(value, str) and _DECIMAL.fullmatch(value):
         value = float(value) if "." in value else int(value)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
         raise FrameError(f"the time is a number, unlike {_shown(value)}")
     per_second = _PER_SECOND[unit]
-    at_us = value * 1_000_000 // per_second if isinstance(value, int) else round(value * (1_000_000 / per_second))
-    if abs(at_us) > TIME_US_MAX:
-        raise FrameError(f"the time {_shown(value)} is out of range: is `time_unit` right?")
-    return at_us
+    if abs(value) < _TIME_MAX:  # beyond that floats overflow below
+        at_us = value * 1_000_000 // per_second if isinstance(value, int) else round(value * (1_000_000 / per_second))
+        if abs(at_us) <= TIME_US_MAX:
+            return at_us
+    raise FrameError(f"the time {_shown(value)} is out of range: is `time_unit` right?")
 
 
 def _iso_time(value: object) -> int:

@@ -54,6 +54,8 @@ def test_a_dialect() -> None:
         CsvDialect(delimiter=""),
         CsvDialect(delimiter=",,"),
         CsvDialect(encoding="nonsense"),
+        CsvDialect(encoding="hex"),
+        CsvDialect(encoding="undefined"),
         CsvDialect(columns=("a", "b")),
         CsvDialect(columns=("seq", "seq")),
     ],
@@ -136,6 +138,11 @@ def test_malformed_json(data: bytes, why: str) -> None:
         ('"2023-02-29T12:00:00Z"', "iso", None),
         ("5", "iso", None),
         ("1e300", "s", None),
+        ("1e308", "s", None),
+        ("-1e308", "ms", None),
+        ("9" * 400, "us", None),
+        ("-" + "9" * 4_000, "ns", None),
+        (f"{2**63 - 1}000", "ns", 2**63 - 1),
         ("99999999999999999999", "s", None),
         ('"1e5"', "s", None),
         ("true", "s", None),
@@ -146,6 +153,12 @@ def test_times(value: str, unit: str, at_us: int | None) -> None:
     (found,) = json(f'{{"seq":1,"t":{value}}}'.encode(), mapping)
     assert (found.stream, found.number) == ("plant@0", 1)
     assert (found.at_us if isinstance(found, SourceMessage) else None) == at_us
+
+
+def test_a_line_that_an_unusual_encoding_refuses() -> None:
+    """Not every encoding says it by UnicodeDecodeError."""
+    dialect = CsvDialect(columns=("seq",), encoding="idna")
+    assert "the line is not idna" in reason(csv(b"xn--a\n", dialect=dialect))
 
 
 @pytest.mark.parametrize("stream", ["", "a+b", "#", "x" * 300, "a\\u0000", "\\ud800"])
