@@ -1,6 +1,7 @@
 """A file as a source: whole, growing, rotated, and continued where an earlier run stopped (S2)."""
 
 import asyncio
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 
 from edge.feeds.adapter.resume import FilePlace
+from edge.feeds.adapter.sources import rotation
 from edge.feeds.adapter.sources.file import FileSource
 from edge.feeds.adapter.sources.intake import Piece
 from edge.feeds.adapter.sources.pace import Pace
@@ -133,10 +135,42 @@ def test_a_writer_that_goes_on_in_the_rotated_file(tmp_path: Path, restarts: boo
     assert intake.payloads == [b"1", b"2", b"3"]
 
 
+@pytest.mark.parametrize(("most", "expected"), [(100, b"01234"), (2, b"0124")])
+def test_several_rotations_while_the_reader_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, most: int, expected: bytes
+) -> None:
+    """S2: as it does while Kafka is away. The files between are read, though they are gone. Beyond the limit the log
+    says that they are lost."""
+    monkeypatch.setattr(rotation, "WAITING_MAX", most)
+    path = tmp_path / "log"
+    path.write_bytes(b"0\n")
+    goes_on = asyncio.Event()
+
+    class Waiting(KeptIntake):
+        async def take(self, piece: Piece) -> None:
+            await super().take(piece)
+            await goes_on.wait()
+
+    intake = Waiting()
+
+    async def scenario() -> None:
+        running = asyncio.create_task(lines_of(path, intake, follows=True).run())
+        await until(lambda: intake.payloads == [b"0"])
+        for number in range(1, 5):
+            path.rename(tmp_path / "log.1")
+            path.write_bytes(b"%d\n" % number)
+            await asyncio.sleep(1)  # of virtual time
+        goes_on.set()
+        await until(lambda: intake.payloads[-1] == b"4")
+        running.cancel()
+
+    run(scenario())
+    assert b"".join(intake.payloads) == expected
+    assert ("are lost" in caplog.text) == (most == 2)
+
+
 def test_a_file_that_was_rotated_while_the_adapter_was_down(tmp_path: Path) -> None:
     """S2: it is found by its inode, and what is newer follows."""
-    import os
-
     path = tmp_path / "log"
     for at, name in enumerate(("log.3", "log.2", "log.1", "log")):
         (tmp_path / name).write_text(f"{name} a\n{name} b\n")
@@ -148,6 +182,34 @@ def test_a_file_that_was_rotated_while_the_adapter_was_down(tmp_path: Path) -> N
 
     intake = followed(path, FilePlace(found.st_dev, found.st_ino, len("log.2 a\n")), steps)
     assert intake.payloads == [b"log.2 b", b"log.1 a", b"log.1 b", b"log a", b"log b"]
+
+
+def test_rotations_while_older_files_are_read(tmp_path: Path) -> None:
+    """S2: after a restart; each file is found under whatever name it has by then."""
+    path = tmp_path / "log"
+    for at, name in enumerate(("log.2", "log.1", "log")):
+        (tmp_path / name).write_text(f"{at}\n")
+        os.utime(tmp_path / name, (at, at))
+    found = (tmp_path / "log.2").stat()
+
+    class Rotating(KeptIntake):
+        async def take(self, piece: Piece) -> None:
+            await super().take(piece)
+            if self.payloads == [b"0"]:
+                for old, new in (("log.2", "log.3"), ("log.1", "log.2"), ("log", "log.1")):
+                    (tmp_path / old).rename(tmp_path / new)
+                path.write_text("3\n")
+
+    intake = Rotating()
+
+    async def scenario() -> None:
+        place = FilePlace(found.st_dev, found.st_ino, 0)
+        running = asyncio.create_task(lines_of(path, intake, place, follows=True).run())
+        await until(lambda: bool(intake.payloads) and intake.payloads[-1] == b"3")
+        running.cancel()
+
+    run(scenario())
+    assert intake.payloads == [b"0", b"1", b"2", b"3"]
 
 
 def test_a_file_that_is_gone_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

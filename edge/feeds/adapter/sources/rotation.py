@@ -1,0 +1,133 @@
+"""The files that a name has had, one after the other, as a log that is rotated has (S2).
+
+A file is known by device and inode, so one that was rotated away is found under another name beside the one that has
+the name now. Files that are newer than it follow, by their time of change. From the beginning on, each file that has
+the name is open from when it was seen until it is read: it may be renamed or removed meanwhile.
+"""
+
+import contextlib
+import logging
+import os
+import stat
+from collections import deque
+from collections.abc import Iterator
+from io import FileIO
+from pathlib import Path
+from typing import Final
+
+from edge.feeds.adapter.resume import FilePlace
+from edge.feeds.errors import SourceUnusable
+
+_log = logging.getLogger("waystation.feed")
+WAITING_MAX: Final = 100
+"""Files that were seen and are not read yet. What is rotated away beyond is lost here, which is logged."""
+
+_Identity = tuple[int, int]
+
+
+class Rotation:
+    """`path`: the name. Close it at the end."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._older: deque[tuple[_Identity, int]] = deque()  # rotated away before the beginning; where to begin in each
+        self._waiting: deque[tuple[FileIO, int]] = deque()
+        self._newest: _Identity | None = None
+        self._is_full = False
+
+    def open(self, place: FilePlace | None, *, may_be_missing: bool) -> None:
+        """Begins at a place that an earlier run has reached, or else with the file that has the name. Raises
+        SourceUnusable."""
+        try:
+            self.look()
+        except SourceUnusable:
+            if not may_be_missing:
+                raise
+        if place is not None:
+            self._begin_at(place)
+
+    def look(self) -> None:
+        """To be called often: sees whether another file has the name. Raises SourceUnusable if none can be read."""
+        try:
+            if _identity(self._path.stat()) == self._newest:
+                return
+            if len(self._waiting) >= WAITING_MAX:
+                if not self._is_full:
+                    _log.error("%d rotated files of %s wait to be read: the next are lost", WAITING_MAX, self._path)
+                self._is_full = True
+                return
+            file = self._path.open("rb", buffering=0)
+        except OSError as error:
+            raise SourceUnusable(f"{self._path} cannot be read: {error.strerror}") from error
+        self._is_full = False
+        self._newest = _identity(os.fstat(file.fileno()))
+        self._waiting.append((file, 0))
+
+    def next(self) -> tuple[FileIO, int] | None:
+        """The next file, which the caller closes, and where to begin in it; None if there is none yet. Raises
+        SourceUnusable."""
+        while self._older:
+            identity, offset = self._older.popleft()
+            file = self._found(identity)
+            if file is not None:
+                return file, offset
+            _log.error("a rotated file of %s has been compressed or removed: it is lost here", self._path)
+        return self._waiting.popleft() if self._waiting else None
+
+    @property
+    def is_written(self) -> bool:
+        """Whether a writer has begun a later file than the last that :meth:`next` gave. Until then it may go on in that
+        one, though another has its name."""
+        return bool(self._older) or any(os.fstat(file.fileno()).st_size for file, _ in self._waiting)
+
+    def close(self) -> None:
+        """Closes the files that were not read."""
+        for file, _ in self._waiting:
+            file.close()
+        self._waiting.clear()
+
+    def _begin_at(self, place: FilePlace) -> None:
+        first = place.device, place.inode
+        if self._newest == first:
+            file, _ = self._waiting.popleft()
+            self._waiting.append((file, place.offset))
+            return
+        beside = [found for _, found in self._beside()]
+        since = next((found.st_mtime_ns for found in beside if _identity(found) == first), None)
+        if since is None:
+            _log.error(
+                "the file that was read last is neither %s nor beside it: what was not read of it is lost here",
+                self._path,
+            )
+            return
+        newer = [
+            found for found in beside if found.st_mtime_ns > since and _identity(found) not in (first, self._newest)
+        ]
+        self._older.append((first, place.offset))
+        self._older.extend((_identity(found), 0) for found in sorted(newer, key=lambda found: found.st_mtime_ns))
+
+    def _beside(self) -> Iterator[tuple[Path, os.stat_result]]:
+        for one in self._path.parent.glob(f"{self._path.name}?*"):
+            with contextlib.suppress(FileNotFoundError):
+                found = one.stat()
+                if stat.S_ISREG(found.st_mode):
+                    yield one, found
+
+    def _found(self, identity: _Identity) -> FileIO | None:
+        for path, found in self._beside():
+            if _identity(found) != identity:
+                continue
+            try:
+                file = path.open("rb", buffering=0)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise SourceUnusable(f"{path} cannot be read: {error.strerror}") from error
+            if _identity(os.fstat(file.fileno())) == identity:
+                return file
+            file.close()  # it was renamed just now
+        return None
+
+
+def _identity(found: os.stat_result) -> _Identity:
+    return found.st_dev, found.st_ino
