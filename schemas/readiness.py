@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from threading import get_ident
 from typing import Any
 
 PART_VARIABLE = "WAYSTATION_PART"
@@ -46,9 +47,9 @@ def readiness_report(faults: Mapping[str, str]) -> dict[str, Any]:
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write atomically: a reader sees the old content or the new."""
+    """Write atomically: a reader sees the old content or the new. Several processes and threads may write the file."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    staged = path.with_name(f".{path.name}.{os.getpid()}")
+    staged = path.with_name(f".{path.name}.{os.getpid()}.{get_ident()}")
     staged.write_text(json.dumps(content, indent=2) + "\n")
     staged.replace(path)
 
