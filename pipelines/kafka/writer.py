@@ -54,6 +54,10 @@ class KafkaWriter:
                     break
                 except BufferError:  # the buffer is full: wait until some are delivered
                     self._producer.poll(POLL_S)
+                except KafkaException as error:
+                    size, why = len(record.key) + len(record.value or b""), error.args[0].str()
+                    refused = f"Kafka's client refused a record of {size} bytes for {record.topic}: {why}"
+                    raise NotWritten(refused) from error
             self._producer.poll(0)
         left = self._producer.flush(TIMEOUT_S)
         if failed or left:
