@@ -29,7 +29,7 @@ from schemas.fences import epoch_headers
 from schemas.topics import DAY_MS
 
 _TRUSTED_MS = DAY_MS // 2
-"""How old the last commit in a file may be: half as long as the topic keeps tombstones (`delete.retention.ms`)."""
+"""How old the last record in a file may be: half as long as the topic keeps tombstones (`delete.retention.ms`)."""
 
 _AT_ONCE = 1_000
 """Records that are applied in one transaction."""
@@ -122,7 +122,8 @@ class ChangelogApplier:
         """Empties the file if it cannot be trusted; returns the offset from which to read. `end`: of the changelog,
         None if that is looked at later. Raises SpoolError."""
         state = self._file.state()
-        is_old = state.marker is not None and now_ms - state.at_ms > _TRUSTED_MS
+        is_new = state.marker is None and not state.offset
+        is_old = not is_new and now_ms - state.at_ms > _TRUSTED_MS
         if is_old or (end is not None and state.offset > end):
             log.info("the spool's file is made again from Kafka", shard=self._shard, too_old=is_old)
             self._file.wipe()

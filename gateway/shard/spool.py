@@ -132,7 +132,7 @@ class Spool:
         """Applies all of it or nothing; raises SpoolError (disk full, file damaged).
 
         For a commit just written to the changelog and for a chunk read from there: `marker` is the last one in it, None
-        if it has none; `at_ms` is when Kafka appended that, ms since the epoch; `offset` is behind the last record, and
+        if it has none; `offset` is behind the last record, `at_ms` is when Kafka appended that, ms since the epoch, and
         `fences` what stands before it, None if that has not changed.
         """
         self._rows += self._write(lambda: self._tables.apply(batch, marker, offset, at_ms, fences))

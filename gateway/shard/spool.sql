@@ -106,10 +106,10 @@ DELETE FROM finished_clients WHERE position = ? AND part = ?;
 SELECT position, part, clients FROM finished_clients ORDER BY position, part;
 
 -- name: put_marker
-UPDATE state SET marker = ?, at_ms = ?;
+UPDATE state SET marker = ?;
 
 -- name: put_state
-UPDATE state SET next_offset = ?, seen_mid = max(seen_mid, ?), seen_row = max(seen_row, ?);
+UPDATE state SET next_offset = ?, at_ms = ?, seen_mid = max(seen_mid, ?), seen_row = max(seen_row, ?);
 
 -- name: state
 SELECT marker, next_offset, at_ms FROM state;

@@ -21,7 +21,7 @@ _marker_decoder = msgspec.msgpack.Decoder(Marker)
 
 class SpoolState(NamedTuple):
     """The last marker, None before the first; the offset of the changelog from which the file reads on; when Kafka
-    appended the marker, ms since the epoch, 0 without one: older tombstones are all applied."""
+    appended the record before that, ms since the epoch, 0 without one: older tombstones are all applied."""
 
     marker: Marker | None
     offset: int
@@ -97,9 +97,9 @@ class SpoolTables:
         self._finish(touched)
         self._apply_facts(batch)
         if marker is not None:
-            db.execute(sql["put_marker"], (_encode(marker), at_ms))
+            db.execute(sql["put_marker"], (_encode(marker),))
             db.execute(sql["delete_leftovers"], (marker.last_row, marker.last_mid))
-        db.execute(sql["put_state"], (offset, *_highest(batch, marker)))
+        db.execute(sql["put_state"], (offset, at_ms, *_highest(batch, marker)))
         if fences is not None:
             db.execute(sql["delete_fences"])
             db.executemany(sql["put_fence"], [(epoch,) for epoch in fences.fences])

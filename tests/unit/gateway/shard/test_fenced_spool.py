@@ -176,8 +176,8 @@ def test_a_stale_owner_changes_nothing(
 def essential(spool: Spool) -> dict[str, object]:
     """All that a spool answers, but for when and how it came to know it."""
     found = observed(spool)
-    del found["marker"], found["last numbers"]
-    return found | {"marker": spool.state().marker}
+    del found["age"], found["last numbers"]
+    return found
 
 
 class Shard:

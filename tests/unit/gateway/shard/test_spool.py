@@ -140,14 +140,14 @@ def test_a_commit_is_whole_or_not_at_all(path: str) -> None:
 
 
 def test_the_marker_and_the_offset_are_there_after_a_restart(path: str) -> None:
-    """Q1: the file reads on where it was; a chunk without marker moves only the offset."""
+    """Q1: the file reads on where it was; a chunk without marker moves only the offset and its time."""
     spool = Spool(path)
     assert spool.state() == (None, 0, 0)
     spool.commit(batch(1), Marker(10, 1, {"a": b"1"}, epoch=3), 12, 7_000)
-    spool.commit(batch(2), None, 14, 0)
+    spool.commit(batch(2), None, 14, 8_000)
     spool.close()
     spool = Spool(path)
-    assert spool.state() == (Marker(10, 1, {"a": b"1"}, epoch=3), 14, 7_000)
+    assert spool.state() == (Marker(10, 1, {"a": b"1"}, epoch=3), 14, 8_000)
     spool.close()
 
 
@@ -229,7 +229,8 @@ def test_without_a_marker_nothing_is_committed(path: str) -> None:
     commit(spool, batch(1))
     assert spool.catch_up_end() == ([b"r/10", b"m/1"], 1, 10)
     assert (spool.backlogs(), spool.finished(), spool.size.rows) == ({}, [], 0)
-    assert spool.state() == (None, 0, 0)
+    assert spool.state().marker is None
+    assert spool.positions() == {}
     spool.close()
 
 
