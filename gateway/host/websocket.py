@@ -7,8 +7,8 @@ size is unlimited and costs no memory.
 import asyncio
 import contextlib
 import http
+import re
 import ssl
-from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
@@ -26,6 +26,7 @@ from gateway.host.host_server import HostServer
 from gateway.host.proxies import TrustedProxies
 from gateway.host.tls import common_name
 from mqtt.codes import ReasonCode
+from schemas.access_settings import trusts_this_machine
 from schemas.settings import GatewaySettings
 
 _NORMAL, _GOING_AWAY, _UNSUPPORTED_DATA = 1000, 1001, 1003
@@ -33,6 +34,9 @@ _CLOSE_TIMEOUT_S: Final = 5.0
 _QUEUED_FRAMES: Final = 4
 _READ_BYTES: Final = 65_536  # of a frame, before other connections get a turn
 _UNREAD_PONGS_MAX: Final = 1000
+
+_OF_THIS_MACHINE: Final = re.compile(r"https?://(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d+)?")
+"""Origins of pages that this machine serves."""
 
 # The MQTT reason code for a client that violates WebSocket, by close code (RFC 6455, 7.4.1).
 _FAULTS: Final = {
@@ -174,7 +178,7 @@ async def serve_websocket(
         settings.host,
         port,
         subprotocols=[Subprotocol("mqtt")],
-        origins=_origins(settings.websocket_origins),
+        origins=_origins(settings),
         process_request=partial(_check_request, settings.websocket_path, proxies),
         process_response=answered,
         server_header=None,
@@ -207,6 +211,10 @@ def _peer(proxies: TrustedProxies, socket: ServerConnection) -> str:
     return proxies.peer(address[0], address[1], headers.get_all("X-Forwarded-For") if headers is not None else [])
 
 
-def _origins(allowed: Sequence[str]) -> list[Origin | None] | None:
-    """Allows all origins if none is configured. Clients without an origin are no browsers: no page can misuse them."""
-    return [*(Origin(origin) for origin in allowed), None] if allowed else None
+def _origins(settings: GatewaySettings) -> list[Origin | re.Pattern[str] | None] | None:
+    """Allows all origins if none is configured; but while programs on this machine need no credentials, only those of
+    this machine: any page could do what they may. Clients without an origin are no browsers: no page can misuse them.
+    """
+    if settings.websocket_origins:
+        return [*map(Origin, settings.websocket_origins), None]
+    return [_OF_THIS_MACHINE, None] if trusts_this_machine(settings.host, settings.authentication) else None

@@ -5,6 +5,7 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -26,6 +27,7 @@ from mqtt.packets import (
     Subscribe,
     Subscription,
 )
+from schemas.settings import process_settings
 from tests.draw import examples
 from tests.unit.gateway.host.raw_client import RawClient, WebClient, upgraded, websocket
 from tests.unit.gateway.host.socket_gateway import PATIENCE_S, SocketGateway
@@ -73,6 +75,35 @@ def test_the_subprotocol_is_mqtt(gateway: SocketGateway, offered: tuple[str, ...
         assert connection.response is not None
         assert "Sec-WebSocket-Extensions" not in connection.response.headers
         assert "Server" not in connection.response.headers
+
+
+@pytest.mark.parametrize(
+    ("methods", "origin", "may_connect"),
+    [
+        ((), "https://strange.example", False),
+        (("password", "anonymous"), "https://strange.example", False),
+        ((), "http://localhost.strange.example", False),
+        ((), "null", False),
+        ((), "http://localhost:3000", True),
+        ((), "https://127.0.0.1", True),
+        ((), "http://[::1]:80", True),
+        ((), None, True),
+        (("password",), "https://strange.example", True),
+    ],
+)
+def test_a_strange_page_may_not_do_what_programs_on_this_machine_may(
+    tmp_path: Path, methods: tuple[str, ...], origin: str | None, may_connect: bool
+) -> None:
+    """Browsers let every page open a WebSocket to this machine, and say which page it is."""
+    authentication = msgspec.structs.replace(process_settings({}).gateway.authentication, methods=methods)
+    with SocketGateway(tmp_path, authentication=authentication) as gateway:
+        if may_connect:
+            with WebClient(gateway.websocket_port, origin=origin) as client:
+                assert client.connect("page").reason_code is ReasonCode.SUCCESS
+        else:
+            with pytest.raises(InvalidStatus) as refused:
+                websocket(gateway.websocket_port, origin=origin)
+            assert refused.value.response.status_code == 403
 
 
 @pytest.mark.parametrize(
