@@ -110,9 +110,9 @@ class Composer:
             return
         if number is None:
             number = 1 if known is None else known + 1
-            if number > NUMBER_MAX:
-                self._counts.refused += 1
-                return
+        if number > NUMBER_MAX:
+            self._counts.refused += 1
+            return
         if known is None or number > known:
             self._highest[stream] = number
         last = self.last.get(stream, -1)

@@ -34,11 +34,13 @@ def test_great_numbers_are_written_as_they_are(number: int) -> None:
     assert made.last == {"src@0": number}
 
 
-def test_numbers_end() -> None:
-    """A source without numbers is not written under a number that does not exist."""
+@pytest.mark.parametrize("number", [None, NUMBER_MAX + 1])
+def test_numbers_end(number: int | None) -> None:
+    """Nothing is written under a number that does not exist, whether it is made here or by a counter's rounds."""
     made, counts = composer()
     made.take([message(NUMBER_MAX)], 5)
-    assert made.take([message(None)], 5) == []
+    assert made.take([message(number)], 5) == []
+    assert made.last == made.highest == {"src@0": NUMBER_MAX}
     assert counts.refused == 1
 
 
