@@ -36,6 +36,7 @@ from schemas.feed_words import AdapterState, Slot
 
 _log = logging.getLogger("waystation.feed")
 ADAPTERS_MAX: Final = 1_000
+"""How many of its feed are remembered."""
 FAREWELL_S: Final = 2.0
 COUNTS_S: Final = 60.0
 """How often the log has what was written, malformed and dropped so far."""
@@ -103,9 +104,11 @@ class Adapter:
             self._has_read = True
             self._boot = self._registry.boot_after(self._key.feed, self._key.name, self._boot)
         for key, record in records:
+            if key.feed != self._key.feed:
+                continue
             self._registry.apply(key, record, None if is_before else now)
             self._administration.apply(key, record, now)
-            if not isinstance(record, AdapterBeat) or is_before or key.feed != self._key.feed:
+            if not isinstance(record, AdapterBeat) or is_before:
                 continue
             if key == self._key:
                 self._heard_own(record, now)
