@@ -3,7 +3,8 @@
 import asyncio
 import contextlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
 
 from websockets.asyncio.server import Server
 
@@ -16,6 +17,7 @@ from gateway.host.relayed import MemberProtocol
 from gateway.host.tcp import MqttTcpProtocol
 from gateway.host.tls import ServerTls, handshake_of
 from gateway.host.websocket import serve_websocket
+from gateway.listening import listening
 from schemas.sections import OFF
 from schemas.settings import GatewaySettings
 
@@ -25,6 +27,16 @@ if TYPE_CHECKING:  # imported when used: aioquic takes memory
 
 _BACKLOG = 1024
 _CLOSE_TIMEOUT_S = 3.0
+_SETTINGS: Final = MappingProxyType(
+    {
+        "mqtt": "gateway.mqtt_port",
+        "websocket": "gateway.websocket_port",
+        "mqtts": "gateway.tls.mqtts_port",
+        "wss": "gateway.tls.wss_port",
+        "quic": "gateway.tls.quic_port",
+        "relay": "gateway.cluster.members_port",
+    }
+)
 
 Protocol = Callable[[], asyncio.BufferedProtocol]
 
@@ -47,8 +59,8 @@ class Listeners:
         tls: ServerTls | None = None,
         quic: "QuicTls | None" = None,
     ) -> "Listeners":
-        """Opens the configured listeners; those with TLS only if `tls` is given, and QUIC if `quic` is. Raises OSError
-        for an address that cannot be used."""
+        """Opens the configured listeners; those with TLS only if `tls` is given, and QUIC if `quic` is. Raises
+        SettingsError for an address that cannot be used."""
         listeners = cls(server)
         await listeners._open_tcp("mqtt", settings.host, settings.mqtt_port, tcp_protocol(server, settings))
         await listeners._open_websocket("websocket", server, settings, settings.websocket_port)
@@ -89,7 +101,7 @@ class Listeners:
 
     async def open_members(self, host: str, port: int, tls: MemberTls | None, is_member: Callable[[str], bool]) -> int:
         """Also listens for connections that other gateways relay (G14); returns the port. With `tls` only gateways for
-        which `is_member` says so get in. Raises OSError."""
+        which `is_member` says so get in. Raises SettingsError for an address that cannot be used."""
         server = None if tls is None else tls.server
         known = None if tls is None else is_member
         await self._open_tcp("relay", host, port, lambda: MemberProtocol(self._server, known), server)
@@ -102,9 +114,10 @@ class Listeners:
             return
         context, timeout_s = handshake_of(tls)
         loop = asyncio.get_running_loop()
-        tcp = await loop.create_server(
-            protocol, host, port, backlog=_BACKLOG, ssl=context, ssl_handshake_timeout=timeout_s
-        )
+        with listening(_SETTINGS[name], host, port):
+            tcp = await loop.create_server(
+                protocol, host, port, backlog=_BACKLOG, ssl=context, ssl_handshake_timeout=timeout_s
+            )
         self._tcp.append(tcp)
         self.ports[name] = int(tcp.sockets[0].getsockname()[1])
 
@@ -113,7 +126,8 @@ class Listeners:
     ) -> None:
         if isinstance(port, str):
             return
-        websocket = await serve_websocket(server, settings, port, *handshake_of(tls))
+        with listening(_SETTINGS[name], settings.host, port):
+            websocket = await serve_websocket(server, settings, port, *handshake_of(tls))
         self.websockets.append(websocket)
         self.ports[name] = int(next(iter(websocket.sockets)).getsockname()[1])
 
@@ -123,7 +137,8 @@ class Listeners:
             return
         from gateway.host.quic_listener import open_quic
 
-        self.quic, self.ports["quic"] = await open_quic(server, settings.host, port, tls)
+        with listening(_SETTINGS["quic"], settings.host, port):
+            self.quic, self.ports["quic"] = await open_quic(server, settings.host, port, tls)
 
 
 def open_quic_tls(settings: GatewaySettings) -> "QuicTls | None":

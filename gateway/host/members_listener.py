@@ -15,7 +15,7 @@ async def open_members_listener(
     listeners: Listeners, settings: GatewaySettings, tls: MemberTls | None, members: MemberTable
 ) -> GatewayAddress | None:
     """Opens it if gateways share shards; returns where others reach it, for the heartbeats. None if it is off. With
-    TLS only gateways that are in `members` get in. Raises OSError for an address that cannot be used."""
+    TLS only gateways that are in `members` get in. Raises SettingsError for an address that cannot be used."""
     cluster = settings.cluster
     if not cluster.enabled or cluster.members_port == OFF:
         return None

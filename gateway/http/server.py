@@ -40,6 +40,7 @@ from gateway.http.problems import Problem, bad_request, problem_response, refusa
 from gateway.http.responses import json_response
 from gateway.http.streams import Acknowledgement, Streams, event_id, stream_request
 from gateway.http.target import query_of, raw_tail
+from gateway.listening import listening
 from gateway.members.access_point import AccessPoint
 from schemas.access_settings import trusts_this_machine
 from schemas.enrolment import ENROLMENTS_PATH, RENEWAL_PATH, EnrolmentAnswer
@@ -116,20 +117,21 @@ class HttpServer:
 
     async def open(self, tls: ServerTls | None = None) -> dict[str, int]:
         """Returns the ports by name, `http` and `https`, without those that are off; `https` only if `tls` is given.
-        Raises OSError for an address that cannot be used."""
+        Raises SettingsError for an address that cannot be used."""
         gateway = self._gateway
-        ports = {"http": await self._listen(gateway.host, gateway.http_port, None)}
+        ports = {"http": await self._listen("gateway.http_port", gateway.host, gateway.http_port, None)}
         if tls is not None:
-            ports["https"] = await self._listen(gateway.host, gateway.tls.https_port, tls)
+            ports["https"] = await self._listen("gateway.tls.https_port", gateway.host, gateway.tls.https_port, tls)
         return {name: port for name, port in ports.items() if port is not None}
 
-    async def _listen(self, host: str, port: int | str, tls: ServerTls | None) -> int | None:
+    async def _listen(self, setting: str, host: str, port: int | str, tls: ServerTls | None) -> int | None:
         if isinstance(port, str):
             return None
         context, timeout_s = handshake_of(tls)
-        listener = await asyncio.get_running_loop().create_server(
-            self._connection, host, port, backlog=1024, ssl=context, ssl_handshake_timeout=timeout_s
-        )
+        with listening(setting, host, port):
+            listener = await asyncio.get_running_loop().create_server(
+                self._connection, host, port, backlog=1024, ssl=context, ssl_handshake_timeout=timeout_s
+            )
         self._listeners.append(listener)
         return int(listener.sockets[0].getsockname()[1])
 

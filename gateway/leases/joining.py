@@ -127,14 +127,14 @@ class Cluster:
         control.listeners.append(self._lease_changed)
 
     async def open_links(self) -> GatewayAddress | None:
-        """Opens the listener for links; where others reach it, None if it is off. Raises SettingsError, SocketsError,
-        OSError."""
+        """Opens the listener for links; where others reach it, None if it is off. Raises SettingsError,
+        SocketsError."""
         if self._moves is not None:
             self._moves.start()
         return links_address(self._settings, await self._member_links.start(), socket.gethostname())
 
     async def listen(self, listeners: Listeners) -> GatewayAddress | None:
-        """Opens the listener for other gateways; where they reach it, None if it is off. Raises OSError."""
+        """Opens the listener for other gateways; where they reach it, None if it is off. Raises SettingsError."""
         return await open_members_listener(listeners, self._settings, self._tls, self._table)
 
     async def take_part(self, stopping: asyncio.Future[None], shown: ClusterSources) -> None:

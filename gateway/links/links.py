@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from gateway.cluster.life import LifeEvent, RedialResult
 from gateway.links.answering import Answering
 from gateway.links.dialled import DialledLink, Wanted
+from gateway.listening import listening
 from schemas.access_settings import is_loopback
 from schemas.errors import SettingsError
 from schemas.leases import Claimant
@@ -58,7 +59,7 @@ class Links:
         """How often a link was dialled again for `redial`."""
 
     async def start(self) -> int | None:
-        """Opens the listener; returns its port, None if it is off. Raises SettingsError, OSError."""
+        """Opens the listener; returns its port, None if it is off. Raises SettingsError."""
         self._tick()
         if isinstance(self._port, str):
             return None
@@ -69,7 +70,8 @@ class Links:
                 f'gateway.cluster.links.port = "{OFF}" (then it takes longer to notice that a gateway was killed)'
             )
         context = None if self._tls is None else self._tls.server
-        self._server = await self._loop.create_server(self._answer, self._host, self._port, ssl=context)
+        with listening("gateway.cluster.links.port", self._host, self._port):
+            self._server = await self._loop.create_server(self._answer, self._host, self._port, ssl=context)
         return int(self._server.sockets[0].getsockname()[1])
 
     def stop(self) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import msgspec
 from aiohttp import web
 
+from gateway.listening import listening
 from gateway.observe.admin import AdminApi
 from gateway.observe.admission import AdminAccess
 from gateway.observe.cluster_admin import ClusterAdmin, ClusterView
@@ -64,8 +65,10 @@ class Observer:
         self._listener.add_routes(routes)
 
     async def start(self, host: str, port: int) -> int:
-        """Listens and starts monitoring; returns the port. Raises OSError."""
-        opened = await self._listener.start(host, port)
+        """Listens and starts monitoring; returns the port. Raises SettingsError for an address that cannot
+        be used."""
+        with listening("gateway.metrics_port", host, port):
+            opened = await self._listener.start(host, port)
         self.watch.start()
         if self._system is not None:
             self._system.begin()
