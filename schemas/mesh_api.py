@@ -22,6 +22,8 @@ from msgspec import Meta
 
 from schemas.states import MessagePresenceState
 
+CALLERS: Final = "http"
+"""Every agent that reports over HTTP is called `http…` (:mod:`gateway.http.identity`), so the platform is not."""
 BUNDLES_PATH: Final = "/v1/bundles"
 REPORTS_PATH: Final = "/v1/message-presence"
 QUERY_PATH: Final = "/v1/message-presence/query"

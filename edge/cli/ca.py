@@ -2,6 +2,7 @@
 
 import re
 import time
+from collections.abc import Collection
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -87,9 +88,15 @@ def gateway(
     out: Annotated[Path, typer.Argument(metavar="OUT_DIR", help="Where the identity's files go.")],
     valid: Annotated[str, typer.Option(help="How long the certificate lives: such as 365d.")] = "365d",
 ) -> None:
-    """Issue the identity of the platform, for its gateways: with it they sign receipts and open payloads."""
+    """Issue the identity of the platform, for its gateways: with it they sign receipts and open payloads. Its name must
+    not begin with `http`."""
     from bundles.receipt import Role
+    from schemas.mesh_api import CALLERS
 
+    if name.startswith(CALLERS):
+        raise typer.BadParameter(
+            f"{visible(name)!r} begins with {CALLERS!r}, as names of agents over HTTP do: choose another name"
+        )
     made = _authority(directory).issue(name, {Role.GATEWAY}, out, _seconds(valid))
     typer.echo(f"wrote the identity of {visible(made.name)} to {out}, valid until {_shown(made.not_after_s)}")
 
@@ -100,7 +107,7 @@ def revoke(
 ) -> None:
     """Revoke all certificates and tokens that these devices have. They can be enrolled again, with a new token."""
     made = _authority(directory).revoke(client_ids)
-    typer.echo(f"revocation list {made.number} has {len(made.before_s)} names; gateways and devices pass it on")
+    typer.echo(f"revocation list {made.number} has {_names(made.before_s)}; gateways and devices pass it on")
 
 
 def list_(directory: Directory) -> None:
@@ -115,7 +122,11 @@ def list_(directory: Directory) -> None:
     revocations = found.revocations()
     for name, before_s in sorted(revocations.before_s.items()):
         typer.echo(f"revoked     {visible(name)}, what was issued before {_shown(before_s)}")
-    typer.echo(f"list        number {revocations.number}, {len(revocations.before_s)} names")
+    typer.echo(f"list        number {revocations.number}, {_names(revocations.before_s)}")
+
+
+def _names(found: Collection[str]) -> str:
+    return f"{len(found)} name{'' if len(found) == 1 else 's'}"
 
 
 def _authority(directory: Path) -> "AuthorityFiles":

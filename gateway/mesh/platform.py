@@ -21,10 +21,8 @@ from bundles.known_certificates import KnownCertificates
 from bundles.receipt import Receipt, Role
 from gateway.watched import Watched
 from schemas.errors import SettingsError
+from schemas.mesh_api import CALLERS
 from schemas.mesh_settings import MeshSettings
-
-CALLERS: Final = "http"
-"""Every agent that reports over HTTP is called `http…` (:mod:`gateway.http.identity`)."""
 
 _SEEN_MAX: Final = 10_000
 _ON_THE_WAY: Final = 1_000

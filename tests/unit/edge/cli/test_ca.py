@@ -24,10 +24,12 @@ def test_from_the_first_command_to_a_revocation(
     assert run("ca", "token", "authority", "van-8") == 0
     token = capsys.readouterr().out.strip()
     assert token.startswith("wse-")
+    assert run("ca", "revoke", "authority", "van-7") == 0
+    assert "list 2 has 1 name;" in capsys.readouterr().out
     assert run("ca", "revoke", "authority", "van-7", "van-9") == 0
     assert run("ca", "list", "authority") == 0
     shown = capsys.readouterr().out
-    for text in ("platform, gateway", "van-7, exit_agent, recipient", "van-8, recipient", "van-9", "number 2, 2 names"):
+    for text in ("platform, gateway", "van-7, exit_agent, recipient", "van-8, recipient", "van-9", "number 3, 2 names"):
         assert text in shown
     assert token not in shown
     assert run("ca", "list", "nowhere") == 1
@@ -39,6 +41,12 @@ def test_wrong_options_are_refused(run: Run, words: tuple[str, str], capsys: pyt
     assert run("ca", "init", "authority") == 0
     assert run("ca", "token", "authority", "van-7", *words) == 2
     assert words[1] in capsys.readouterr().err
+
+
+def test_the_platform_has_no_name_that_gateways_refuse(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("ca", "init", "authority") == 0
+    assert run("ca", "gateway", "authority", "http-site", "identity") == 2
+    assert "begins with 'http'" in capsys.readouterr().err
 
 
 def test_enrolling_says_what_is_missing(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
