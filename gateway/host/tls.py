@@ -48,6 +48,13 @@ def common_name(certificate: Mapping[str, Any] | None) -> str | None:
     return names[0] if len(names) == 1 else None
 
 
+def _why(error: ssl.SSLError) -> str:
+    """OpenSSL has a word for the reason, or none if it finds no PEM at all."""
+    if error.reason == "KEY_VALUES_MISMATCH":
+        return "the key is not that of the certificate; replace both together"
+    return error.reason or "a file is not PEM, or is damaged"
+
+
 def server_context(settings: TlsSettings, keys: tuple[str, ...] = _KEYS) -> ssl.SSLContext:
     """A context from the files of the settings, whose names are `keys`. Raises SettingsError if they cannot be used."""
     certificate_key, key_key, authorities_key = keys
@@ -71,7 +78,7 @@ def server_context(settings: TlsSettings, keys: tuple[str, ...] = _KEYS) -> ssl.
     except FileNotFoundError as error:
         raise SettingsError(f"cannot read {files}: a file does not exist") from error
     except ssl.SSLError as error:
-        raise SettingsError(f"{files} cannot be used: {error.reason or error}") from error
+        raise SettingsError(f"{files} cannot be used: {_why(error)}") from error
     except OSError as error:
         raise SettingsError(f"cannot read {files}: {error.strerror or error}") from error
     return context
