@@ -91,11 +91,13 @@ def _is_for(session: Session, pending: PendingMessage) -> bool:
 
 
 def _is_subscribed(share: Share) -> bool:
-    """Whether the session still has one of the subscriptions that matched."""
+    """Whether the session still has one of the subscriptions that matched. One that was replaced meanwhile misses
+    nothing [MQTT-3.8.4-4]."""
     session = share.session
     if session.ended or session.is_group:
         return not session.ended and bool(session.subscriptions)
-    return any(session.subscriptions.get(matched.filter) is matched for matched in share.subscriptions)
+    present = session.subscriptions
+    return any((now := present.get(s.filter)) is not None and now.continues(s) for s in share.subscriptions)
 
 
 def add_shares(

@@ -24,6 +24,17 @@ class SessionSubscription(msgspec.Struct):
         start = self.record.ingress_from.get(partition)
         return start is not None and start <= offset
 
+    def continues(self, earlier: "SessionSubscription") -> bool:
+        """Whether it is `earlier`, or has replaced it: then it began where that one did [MQTT-3.8.4-3]."""
+        if self is earlier:
+            return True
+        mine, its = self.record, earlier.record
+        return (mine.effective_ms, mine.ingress_from, mine.merged_from) == (
+            its.effective_ms,
+            its.ingress_from,
+            its.merged_from,
+        )
+
 
 def get_by_instruction(
     pending: PendingMessage, subscriptions: Sequence[SessionSubscription]

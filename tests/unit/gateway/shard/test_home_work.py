@@ -184,6 +184,36 @@ def test_who_ends_or_unsubscribes_meanwhile_gets_nothing(tmp_path: Path, after_s
     run(scenario())
 
 
+@by_either_way
+@pytest.mark.usefixtures("short_turns")
+def test_who_subscribes_again_meanwhile_gets_the_message(tmp_path: Path, after_s: int) -> None:
+    """Between two steps of one record subscriptions are replaced [MQTT-3.8.4-4]: none loses the message."""
+
+    async def scenario() -> None:
+        harness, server = await hosted(tmp_path)
+        wires = {f"c{number}": await subscribed(server, f"c{number}", ["a/+"], 1) for number in range(300)}
+        await turn(after_s)
+        replacing = list[str]()
+
+        def between() -> None:
+            if replacing or not delivered(list(wires.values())):
+                return
+            replacing.extend(name for name, wire in wires.items() if not delivered([wire]))
+            for name in replacing:
+                again = Subscription("a/+", 2, retain_handling=2)
+                wires[name].send(Subscribe(9, [again], {"subscription_identifier": [7]}))
+
+        harness.node.work = CountedWork(between)
+        Wire(server).send(connect("publisher"), Publish("a/b", b"x", 1, packet_id=1))
+        await turn()
+        assert len(replacing) > 100
+        assert {name: len(delivered([wire])) for name, wire in wires.items()} == dict.fromkeys(wires, 1)
+        assert not harness.fatal
+        await server.stop()
+
+    run(scenario())
+
+
 def test_a_checkpoint_sees_whole_records_only(tmp_path: Path) -> None:
     """Who waits goes on at the end of a record, before the next one begins, however many follow."""
 
