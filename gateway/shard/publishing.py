@@ -19,6 +19,7 @@ from gateway.shard.link import Link
 from gateway.shard.node import Node
 from gateway.shard.promises import Promises
 from gateway.shard.publishes import InboundPosition
+from gateway.shard.retained import size_of
 from gateway.shard.rules import EVERYTHING, ClientRules
 from gateway.shard.session import Session
 from mqtt.codes import PacketType, ReasonCode
@@ -125,9 +126,11 @@ class Publisher:
         retained = packet.retain and not packet.topic.startswith(INBOX_MARK)
         if retained:
             flags += RETAIN_FLAG
+        headers = self._headers(packet, flags, message_id or new_message_id(), bundle)
+        if retained:
             if bundle is not None and self._node.retained.has_newer(packet.topic, self._client, bundle):
                 retained = False  # a late copy: what is retained stays
-            elif packet.payload and not self._node.retained.has_capacity(packet.topic, len(packet.payload)):
+            elif not self._may_retain(packet.topic, packet.payload, headers):
                 self._refuse(packet, ReasonCode.QUOTA_EXCEEDED, "refused_retained_full")
                 return
         self._send(
@@ -140,7 +143,7 @@ class Publisher:
             ),
             packet.topic,
             packet.payload,
-            self._headers(packet, flags, message_id or new_message_id(), bundle),
+            headers,
         )
 
     def publish_will(self, will: WillRecord, then: Callable[[ReasonCode], None]) -> None:
@@ -159,6 +162,10 @@ class Publisher:
         pending = _Pending(0, 0, 1 + retained, size=len(will.payload), retained_first=retained, then=then)
         self._send(pending, will.topic, will.payload, headers)
 
+    def _may_retain(self, topic: str, payload: bytes, headers: Headers) -> bool:
+        """Whether the limits allow it."""
+        return self._node.retained.has_capacity(topic, _retained_size(topic, payload, headers))
+
     def _send(self, pending: _Pending, topic: str, payload: bytes, headers: Headers) -> None:
         """To `ingress`, and to `retained` if the publish waits for two."""
         turns, key = self._inbound.turns, topic.encode()
@@ -170,14 +177,14 @@ class Publisher:
             else:
                 self._to_ingress(pending, key, payload, headers)
         if pending.stores > 1:
-            self._retain(pending, key, payload, headers)
+            self._retain(pending, topic, payload, headers)
 
     def _to_ingress(self, pending: _Pending, key: bytes, payload: bytes, headers: Headers) -> None:
         stored = partial(self._stored, pending)
         self._node.bus.produce(self._node.topics.ingress, self._partition, key, payload, headers, stored)
 
-    def _retain(self, pending: _Pending, key: bytes, payload: bytes, headers: Headers) -> None:
-        topics, bus, kept = self._node.topics, self._node.bus, self._node.retained
+    def _retain(self, pending: _Pending, topic: str, payload: bytes, headers: Headers) -> None:
+        topics, bus, kept, key = self._node.topics, self._node.bus, self._node.retained, topic.encode()
         turns, client = self._inbound.turns, self._client
         turn = turns.begin(client) if pending.retained_first else None
         to_ingress = partial(self._to_ingress, pending, key, payload, headers)
@@ -194,7 +201,7 @@ class Publisher:
             else:
                 self._one_stored(pending, error)
 
-        coming = kept.sent(len(payload))
+        coming = kept.sent(_retained_size(topic, payload, headers))
         bus.produce(topics.retained, 0, key, payload or None, headers, retained)
 
     def _headers(self, packet: Publish, flags: str, message_id: str, bundle: BundleMark | None) -> Headers:
@@ -282,3 +289,8 @@ class Publisher:
                 link = self._session.link
             if link is not None:
                 link.answer(done.qos, done.packet_id, done.reason)
+
+
+def _retained_size(topic: str, payload: bytes, headers: Headers) -> int:
+    """What a message counts as a retained one, bytes; 0 if it ends what is retained."""
+    return size_of(topic, payload, headers[3][1]) if payload else 0

@@ -66,12 +66,15 @@ class RetainedMessages:
         """The retained message of a topic."""
         return self._by_topic.get(topic)
 
-    def has_capacity(self, topic: str, payload_bytes: int) -> bool:
-        """Whether one more may be retained, or `topic` has one that is no smaller; what is on its way counts."""
-        old, will_be = self._by_topic.get(topic), self._bytes + self._coming_bytes + payload_bytes
+    def has_capacity(self, topic: str, size: int) -> bool:
+        """Whether one more may be retained, or `topic` has one that is no smaller; what is on its way counts. `size`:
+        as `size_of`, 0 to end what is retained."""
+        old, will_be = self._by_topic.get(topic), self._bytes + self._coming_bytes + size
+        if not size:
+            return True
         if old is None:
             return len(self._by_topic) + self._coming < self._limit and will_be <= self._limit_bytes
-        return payload_bytes <= len(old.payload) or will_be - _size(old) <= self._limit_bytes
+        return size <= _size(old) or will_be - _size(old) <= self._limit_bytes
 
     def has_newer(self, topic: str, source: str, bundle: BundleMark) -> bool:
         """Whether this bundle of a sender, or a later one, was taken for the topic."""
@@ -81,12 +84,13 @@ class RetainedMessages:
         """The topic was read up to `position`."""
         self._folded_to = max(self._folded_to, position)
 
-    def sent(self, payload_bytes: int) -> int:
-        """This gateway writes a record of the topic; `stored` or `refused` follows, with the number that this gives."""
+    def sent(self, size: int) -> int:
+        """This gateway writes a record of the topic, with a `size` as in `has_capacity`; `stored` or `refused` follows,
+        with the number that this gives."""
         self._last_number += 1
-        self._on_way[self._last_number] = payload_bytes
-        self._coming += payload_bytes > 0
-        self._coming_bytes += payload_bytes
+        self._on_way[self._last_number] = size
+        self._coming += size > 0
+        self._coming_bytes += size
         return self._last_number
 
     def stored(self, number: int, offset: int) -> None:
@@ -113,9 +117,9 @@ class RetainedMessages:
         self._arrived(number)
 
     def _arrived(self, number: int) -> None:
-        payload_bytes = self._on_way.pop(number)
-        self._coming -= payload_bytes > 0
-        self._coming_bytes -= payload_bytes
+        size = self._on_way.pop(number)
+        self._coming -= size > 0
+        self._coming_bytes -= size
         waiting, self._waiting = self._waiting, []
         for folded in waiting:
             if not folded.done():
@@ -250,5 +254,10 @@ class RetainedMessages:
         return [message for message in found if message is not None]  # others have ended meanwhile
 
 
+def size_of(topic: str, payload: bytes, properties: bytes) -> int:
+    """What a retained message counts for the limit, bytes."""
+    return len(topic) + len(payload) + len(properties)
+
+
 def _size(message: Message) -> int:
-    return len(message.topic) + len(message.payload) + len(message.properties)
+    return size_of(message.topic, message.payload, message.properties)

@@ -181,6 +181,30 @@ def test_retained_messages_are_limited(tmp_path: Path) -> None:
     run(scenario())
 
 
+@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize("replaces", [True, False])
+def test_bytes_of_retained_messages_are_limited_with_their_properties(tmp_path: Path, replaces: bool, qos: int) -> None:
+    """R9: no sender can have more kept than the limit says, in whatever part of its messages it is."""
+
+    async def scenario() -> None:
+        harness = await HomeHarness(tmp_path, retained_bytes=20_000).start()
+        sender = await harness.client("sender")
+        for number in range(10):
+            sender.publish(f"r/{number}", b"small", 1, retain=True)
+        await turn()
+        large = {"user_property": [("name", "x" * 5_000)]}
+        for number in range(10):
+            sender.publish(f"r/{number}" if replaces else f"s/{number}", b"large", qos, retain=True, properties=large)
+        await turn()
+        assert sender.refused == [ReasonCode.QUOTA_EXCEEDED] * 7
+        assert harness.node.retained.size_bytes <= 20_000
+        sender.publish("r/0", b"", qos, retain=True)
+        await turn()
+        assert b"" in sender.acknowledged
+
+    run(scenario())
+
+
 def test_each_sending_of_a_retained_message_is_told_apart(tmp_path: Path) -> None:
     """R4: on progress, from direct deliveries and from each other."""
 
