@@ -151,7 +151,7 @@ class Publisher:
         has it, or with the reason why it does not take it.
 
         A restart that finds it on `ingress`, by its id, does not publish it again; therefore its retained copy is
-        stored before.
+        stored before. If there is no capacity for that, the will is published without.
         """
         now = self._node.clock()
         expires = None if will.expiry_s is None else int((now + will.expiry_s) * 1000)
@@ -159,6 +159,10 @@ class Publisher:
         flags = WILL_FLAG + will.flags + (RETAIN_FLAG if retained else "")
         meta = Meta(will.qos, flags, expires, int(now * 1e6), None, epoch=self._epoch)
         headers = self._headers_of(will_id(self._client, will), meta.encode(), will.properties)
+        if retained and not self._may_retain(will.topic, will.payload, headers):
+            retained = False
+            self._node.counts["refused_retained_full"] += 1
+            log.warning("a will is not retained: too much is", client=self._client[:128], topic=will.topic[:128])
         pending = _Pending(0, 0, 1 + retained, size=len(will.payload), retained_first=retained, then=then)
         self._send(pending, will.topic, will.payload, headers)
 

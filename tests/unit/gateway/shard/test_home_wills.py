@@ -243,3 +243,29 @@ def test_a_will_outlasts_a_connection_that_is_lost_before_connack(tmp_path: Path
         assert await wills_seen(harness) == [b"gone"]
 
     run(scenario())
+
+
+@pytest.mark.parametrize("limit", ["retained_messages", "retained_bytes"])
+def test_a_will_is_not_retained_beyond_the_limits(tmp_path: Path, limit: str) -> None:
+    """R9: it is published all the same, and counted; what is retained may still be replaced and cleared."""
+
+    async def scenario() -> None:
+        harness = await HomeHarness(tmp_path, **{limit: 3 if limit == "retained_messages" else 40}).start()
+        watcher = await harness.client("watcher")
+        await watcher.subscribe("wills/#")
+        for number in range(5):
+            asked = WillRecord(f"wills/{number}", b"12345", 1, True, b"\0", 0, None)
+            client = await harness.client(f"client-{number}", will=asked, expiry_s=0)
+            client.lose()
+            await turn(0.2)
+        assert watcher.payloads == [b"12345"] * 5
+        assert len(harness.node.retained) == harness.node.counts["refused_retained_full"] + 1 == 3
+        for payload in (b"54321", b""):
+            asked = WillRecord("wills/0", payload, 1, True, b"\0", 0, None)
+            client = await harness.client("client-0", will=asked, expiry_s=0)
+            client.lose()
+            await turn(0.2)
+            kept = harness.node.retained.find("wills/0")
+            assert (b"" if kept is None else kept.payload) == payload
+
+    run(scenario())
