@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bundles.bundle import Bundle, Header, Kind
+from bundles.bundle import SEQUENCE_MAX, Bundle, Header, Kind
 from bundles.id_table import raw_id
 from bundles.receipt import Role
 from edge.mesh.held import InMemory
@@ -12,9 +12,10 @@ from edge.node.own_messages import OwnMessages
 from tests.unit.bundles.keys import header, receipt
 
 uint64 = st.integers(1, 2**64 - 1)
+sequences = st.integers(1, SEQUENCE_MAX)
 
 
-@given(uint64, uint64, uint64, uint64, st.sampled_from(Kind), st.integers(0, 255), st.integers(0, 2**32 - 1))
+@given(uint64, sequences, sequences, sequences, st.sampled_from(Kind), st.integers(0, 255), st.integers(0, 2**32 - 1))
 def test_a_record_says_what_the_bundle_says(
     incarnation: int, sequence: int, low_water: int, ended_below: int, kind: Kind, hops: int, age_s: int
 ) -> None:
