@@ -268,8 +268,8 @@ class Home:
 
     @property
     def in_flight_bytes(self) -> int:
-        """Bytes that Kafka has not acknowledged yet: of clients' payloads, and of message presence's events."""
-        return self._node.publishes.payload_bytes + self._node.message_presence.in_flight_bytes
+        """Bytes that Kafka has not acknowledged yet: of clients' messages, and of message presence's events."""
+        return self._node.publishes.bytes_in_flight + self._node.message_presence.in_flight_bytes
 
     @property
     def sessions(self) -> int:

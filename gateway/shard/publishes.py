@@ -7,11 +7,11 @@ from gateway.shard.publish_turns import PublishTurns
 
 
 class PublishesInFlight:
-    """Of all clients of this process. `payload_bytes` are those of publishes that Kafka has not acknowledged yet;
+    """Of all clients of this process. `bytes_in_flight` are those of publishes that Kafka has not acknowledged yet;
     `stored_to` are the offsets of `ingress`, by partition, up to which publishes are acknowledged."""
 
     def __init__(self) -> None:
-        self.payload_bytes = 0
+        self.bytes_in_flight = 0
         self.stored_to: dict[int, int] = {}
 
     def stored(self, partition: int, position: int) -> None:
@@ -39,15 +39,16 @@ class InboundPosition:
         for partition, offset in position.items():
             self._own[partition] = max(offset, self._own.get(partition, 0))
 
-    def begun(self, partition: int, payload_bytes: int = 0) -> None:
+    def begun(self, partition: int, size: int = 0) -> None:
+        """A publish of `size` bytes is on its way."""
         self._in_flight[partition] += 1
-        self._process.payload_bytes += payload_bytes
+        self._process.bytes_in_flight += size
 
-    def ended(self, partition: int, offset: int | None, payload_bytes: int = 0) -> None:
+    def ended(self, partition: int, offset: int | None, size: int = 0) -> None:
         """A publish stands at `offset`, or was refused (None)."""
         process = self._process
         self._in_flight[partition] -= 1
-        process.payload_bytes -= payload_bytes
+        process.bytes_in_flight -= size
         if offset is not None:
             self._own[partition] = offset + 1
             process.stored(partition, offset + 1)

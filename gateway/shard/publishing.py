@@ -47,8 +47,8 @@ def will_id(client: str, will: WillRecord) -> str:
 
 class _Pending(msgspec.Struct, eq=False, gc=False):
     """A publish to be answered: `stores` counts the records still to be stored (`ingress`, and `retained`), and then
-    the barrier behind them; `size` bytes of payload. If it is `retained_first`, what stands on `ingress` needs no
-    further work: whoever finds it there may call it stored."""
+    the barrier behind them; `size` is that of topic, payload and properties, bytes. If it is `retained_first`, what
+    stands on `ingress` needs no further work: whoever finds it there may call it stored."""
 
     packet_id: int
     qos: int
@@ -138,7 +138,6 @@ class Publisher:
                 packet.packet_id,
                 qos,
                 2 if retained else 1,
-                size=len(packet.payload),
                 retained_first=retained and (message_id != "" or qos == 2),
             ),
             packet.topic,
@@ -163,7 +162,7 @@ class Publisher:
             retained = False
             self._node.counts["refused_retained_full"] += 1
             log.warning("a will is not retained: too much is", client=self._client[:128], topic=will.topic[:128])
-        pending = _Pending(0, 0, 1 + retained, size=len(will.payload), retained_first=retained, then=then)
+        pending = _Pending(0, 0, 1 + retained, retained_first=retained, then=then)
         self._send(pending, will.topic, will.payload, headers)
 
     def _may_retain(self, topic: str, payload: bytes, headers: Headers) -> bool:
@@ -174,6 +173,7 @@ class Publisher:
         """To `ingress`, and to `retained` if the publish waits for two."""
         turns, key = self._inbound.turns, topic.encode()
         self._pending.append(pending)
+        pending.size = len(key) + len(payload) + len(headers[-1][1])
         self._inbound.begun(self._partition, pending.size)
         if not pending.retained_first:
             if turns.waits(self._client):

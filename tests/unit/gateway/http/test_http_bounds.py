@@ -3,6 +3,8 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from gateway.http.stream_link import StreamLink
 from gateway.shard.messages import Delivery, Message, PendingMessage
 from tests.unit.gateway.http.http_harness import HttpHarness, Stream, run, until
@@ -22,7 +24,29 @@ def test_bytes_in_flight_are_limited_over_http(tmp_path: Path) -> None:
         harness.bus.release()
         await until(lambda: not harness.bus.in_flight)
         assert "too_many_in_flight" in reasons
-        assert piled <= 1_200
+        assert piled <= 1_300
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("topic", "headers"),
+    [("a", {"User-Property": "name=" + "v" * 600}), ("t" * 600, {})],
+    ids=["properties", "topic"],
+)
+def test_bytes_beside_the_payload_count(tmp_path: Path, topic: str, headers: dict[str, str]) -> None:
+    """limits.in_flight_bytes: what a message is made of takes memory, wherever it stands in it."""
+
+    async def scenario() -> None:
+        harness = await HttpHarness(tmp_path, {"kafka_timeout_s": 0.05}, in_flight_bytes=1_000).start()
+        harness.bus.held_stores = {harness.topics.ingress}
+        answers = [await harness.post(topic, b"", headers) for _ in range(4)]
+        harness.bus.held_stores = set()
+        harness.bus.release()
+        await until(lambda: not harness.bus.in_flight)
+        assert [answer.reason for answer in answers] == ["kafka_timeout"] * 2 + ["too_many_in_flight"] * 2
+        assert harness.home.in_flight_bytes == 0
+        assert (await harness.post(topic, b"", headers)).status == 202
 
     run(scenario())
 

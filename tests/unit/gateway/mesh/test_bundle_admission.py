@@ -395,7 +395,7 @@ def test_bytes_in_flight_are_limited_for_bundles(tmp_path: Path) -> None:
         gateway.bus.held_stores = {gateway.topics.ingress}
         bundles = [made(number, b"." * 600) for number in range(1, 7)]
         answer = await gateway.bring(*bundles)
-        assert gateway.home.in_flight_bytes <= 1_200
+        assert gateway.home.in_flight_bytes <= 1_300
         assert outcomes(answer) == ["later"] * 6
         assert "too much is in flight to Kafka" in [result["reason"] for result in answer.json["results"]]
         gateway.bus.held_stores = set()

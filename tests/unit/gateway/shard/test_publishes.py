@@ -68,4 +68,4 @@ def test_bytes_on_their_way() -> None:
     second.begun(1, 2)
     first.ended(0, 0, 10)
     second.ended(1, None, 2)
-    assert process.payload_bytes == 5
+    assert process.bytes_in_flight == 5
