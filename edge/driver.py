@@ -33,6 +33,7 @@ class Driver:
         self._is_flush_due = False
         self._is_reading_paused = False
         self._writable: asyncio.Future[None] | None = None
+        self._progress = (0, 0)  # of the link, at the last tick
 
     @property
     def now(self) -> float:
@@ -156,9 +157,20 @@ class Driver:
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def _tick(self) -> None:
-        self._handle(self.connection.tick(self._loop.time()))
+        now = self._loop.time()
+        if self._has_progressed():
+            self.connection.receive(b"", now)  # as good as an answer
+        self._handle(self.connection.tick(now))
         self.flush()
         self.set_timer()
+
+    def _has_progressed(self) -> bool:
+        """Whether the server has taken some of what waited for it at the last tick: it lives, although it cannot answer
+        yet a ping that stands behind a large message."""
+        if self._link is None:
+            return False
+        (waiting, taken_before), self._progress = self._progress, self._link.progress
+        return waiting > 0 and self._progress[1] > taken_before
 
     def _end(self) -> None:
         self._link = None

@@ -61,11 +61,16 @@ class QuicLink(Link):
     # -- Link ----------------------------------------------------------------------------------------------------------
 
     def write(self, data: bytes) -> None:
+        self._written += len(data)
         self._stream.write(data)
         self._turn_soon()
         if not self._is_writing_paused and self._stream.buffered > _HIGH_BYTES:
             self._is_writing_paused = True
             self._receiver.pause_writing()
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        return self._stream.buffered, self._written - self._stream.buffered
 
     def abort(self) -> None:
         self._stream.close()

@@ -33,7 +33,7 @@ class KeepAlive:
         self._ping_at = now + self._interval_s if keep_alive_s else None
 
     def received(self, now: float) -> None:
-        """Some bytes have arrived."""
+        """Some bytes have arrived, or the peer has taken some that waited for it."""
         self._last_received = now
 
     def answered(self) -> None:
