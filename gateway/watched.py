@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 import structlog
 
-from schemas.errors import SettingsError, WaystationError
+from schemas.errors import SettingsError, WaystationError, why_unreadable
 
 T = TypeVar("T")
 
@@ -95,7 +95,5 @@ def read_text(path: str, setting: str) -> str:
     """The text of a file named by a setting; raises SettingsError, which says what to do."""
     try:
         return Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise SettingsError(f"cannot read {path} ({setting}): {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise SettingsError(f"{path} ({setting}) is not UTF-8 text: {error}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"cannot read {path} ({setting}): {why_unreadable(error)}") from error

@@ -19,6 +19,13 @@ class WaystationError(Exception):
     """The exit status of a program that ends with this error."""
 
 
+def why_unreadable(error: OSError | UnicodeDecodeError) -> str:
+    """Why a file of text cannot be read or written, for a sentence that names the file."""
+    if isinstance(error, UnicodeDecodeError):
+        return f"byte {error.start} is not UTF-8; save it as UTF-8"
+    return error.strerror or str(error)
+
+
 class SettingsError(WaystationError):
     """A setting is unknown or its value is not allowed. The text names the key, the value and what is allowed."""
 

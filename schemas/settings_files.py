@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from schemas.errors import SettingsError
+from schemas.errors import SettingsError, why_unreadable
 from schemas.sections import Section
 from schemas.validation import (
     Key,
@@ -46,7 +46,7 @@ def read_secret(key: str, file: str) -> str:
     try:
         return Path(file).read_text(encoding="utf-8").rstrip("\r\n")
     except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{key} = {file!r} cannot be read: {error}") from error
+        raise SettingsError(f"{key} = {file!r} cannot be read: {why_unreadable(error)}") from error
 
 
 def secret_if_set(key: str, file: str) -> str | None:
@@ -127,9 +127,7 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
     wrong."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise SettingsError(f"cannot read {what} {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise SettingsError(f"cannot read {what} {path}: byte {error.start} is not UTF-8; save it as UTF-8") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"cannot read {what} {path}: {why_unreadable(error)}") from error
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise SettingsError(f"{path} is not valid TOML: {error}") from error

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from jobs.errors import JobError
+from schemas.errors import why_unreadable
 from schemas.password_file import hasher, is_user_name, parse, with_user
 
 
@@ -48,7 +49,7 @@ def passwd(
         done = "removed from" if delete else "changed in" if user in users else "added to"
         typer.echo(f"user {user} {done} {file}")
     except (OSError, UnicodeDecodeError) as error:
-        raise JobError(f"cannot change {file}: {error}") from error
+        raise JobError(f"cannot change {file}: {why_unreadable(error)}") from error
 
 
 def _password() -> str:

@@ -119,6 +119,20 @@ def test_help_teaches(run, capfd):
     assert "waystation up --detach" in shown
 
 
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [(None, "Is a directory"), (b"a:\xff", "byte 2 is not UTF-8; save it as UTF-8")],
+)
+def test_a_password_file_that_cannot_be_read_is_named_once(run, capfd, tmp_path, content, reason):
+    file = tmp_path / "passwords"
+    if content is None:
+        file.mkdir()
+    else:
+        file.write_bytes(content)
+    assert run("passwd", str(file), "alice") == 1
+    assert capfd.readouterr().err == f"cannot change {file}: {reason}\n"
+
+
 def test_passwords_are_written_for_the_gateway_to_read(run, capfd, tmp_path, monkeypatch):
     """R11: a new file is for its owner alone; an existing one keeps its mode and its other lines."""
     file = tmp_path / "passwords"
