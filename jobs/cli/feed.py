@@ -66,6 +66,9 @@ def list_feeds(
     if format is Format.JSON:
         _print_json(found)
         return
+    if not found.feeds:
+        output().print("there are no feeds that you may read: feeds.names names those of the platform")
+        return
     columns = [*map(Column, ("feed", "state", "active", "backup")), Column("subscribers", is_number=True)]
     rows = [
         [one.name, one.state, _place(one.active), _place(one.backup), str(one.subscribers), one.reason]

@@ -49,9 +49,10 @@ class Answers(BaseHTTPRequestHandler):
     """A gateway that knows one feed; `asked` has method, path, user and body of each request."""
 
     asked: list[tuple[str, str, str | None, Any]]
+    feeds: tuple[Any, ...] = (STATE,)
 
     def do_GET(self) -> None:
-        known = {"/v1/feeds": {"feeds": [STATE]}, "/v1/feeds/radar": DETAIL}
+        known = {"/v1/feeds": {"feeds": self.feeds}, "/v1/feeds/radar": DETAIL}
         self._answer(known.get(self.path))
 
     def do_POST(self) -> None:
@@ -90,6 +91,14 @@ def cli() -> Iterator[Cli]:
     server.shutdown()
     thread.join()
     server.server_close()
+
+
+def test_a_list_without_feeds_says_so(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Answers, "feeds", ())
+    shown = cli.run("list")
+    assert shown.exit_code == 0
+    assert shown.stdout == "there are no feeds that you may read: feeds.names names those of the platform\n"
+    assert json.loads(cli.run("list", "--format", "json").stdout) == {"feeds": []}
 
 
 def test_feeds_are_shown_as_a_table_and_as_json(cli: Cli) -> None:
