@@ -205,7 +205,7 @@ class Publisher:
             else:
                 self._one_stored(pending, error)
 
-        coming = kept.sent(_retained_size(topic, payload, headers))
+        coming = kept.sent(topic, _retained_size(topic, payload, headers))
         bus.produce(topics.retained, 0, key, payload or None, headers, retained)
 
     def _headers(self, packet: Publish, flags: str, message_id: str, bundle: BundleMark | None) -> Headers:

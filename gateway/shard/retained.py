@@ -9,6 +9,7 @@ import structlog
 
 from gateway.record import Record
 from gateway.shard.messages import Message, message_of
+from gateway.shard.retained_expiry import RetainedExpiry
 from gateway.shard.retained_fences import RetainedFences, is_mend
 from gateway.shard.trie import SubscriptionTrie
 from schemas.cluster_topics import FENCES_TOPIC
@@ -38,10 +39,11 @@ class RetainedMessages:
         self._bytes = 0
         self._coming = 0  # written by this gateway and not folded yet: messages, and their bytes
         self._coming_bytes = 0
-        self._on_way: dict[int, int] = {}  # bytes of each of those, in the order of their numbers
+        self._on_way: dict[int, tuple[str, int]] = {}  # topic and bytes of each of those, in the order of their numbers
         self._last_number = 0
         self._to_fold: deque[tuple[int, int]] = deque()  # (offset, number) of those that Kafka has
         self._by_topic: dict[str, Message] = {}
+        self._expiry = RetainedExpiry(self._by_topic)
         self._newest: OrderedDict[tuple[str, str, int], int] = OrderedDict()  # of bundles: topic, source, incarnation
         self._folded_to = 0
         self._waiting: list[asyncio.Future[None]] = []
@@ -84,11 +86,19 @@ class RetainedMessages:
         """The topic was read up to `position`."""
         self._folded_to = max(self._folded_to, position)
 
-    def sent(self, size: int) -> int:
-        """This gateway writes a record of the topic, with a `size` as in `has_capacity`; `stored` or `refused` follows,
+    def expired(self, now_ms: int) -> dict[str, Message]:
+        """By topic, messages whose time is over, and that this gateway is not replacing: they are to be ended."""
+        self._expiry.run(now_ms)
+        if not self._expiry.over:
+            return {}
+        on_way = {topic for topic, _ in self._on_way.values()}
+        return {topic: message for topic, message in self._expiry.over.items() if topic not in on_way}
+
+    def sent(self, topic: str, size: int) -> int:
+        """This gateway writes a message of a topic, with a `size` as in `has_capacity`; `stored` or `refused` follows,
         with the number that this gives."""
         self._last_number += 1
-        self._on_way[self._last_number] = size
+        self._on_way[self._last_number] = topic, size
         self._coming += size > 0
         self._coming_bytes += size
         return self._last_number
@@ -117,7 +127,7 @@ class RetainedMessages:
         self._arrived(number)
 
     def _arrived(self, number: int) -> None:
-        size = self._on_way.pop(number)
+        _, size = self._on_way.pop(number)
         self._coming -= size > 0
         self._coming_bytes -= size
         waiting, self._waiting = self._waiting, []
@@ -215,6 +225,7 @@ class RetainedMessages:
         else:
             self._by_topic[topic] = message
             self._bytes += _size(message)
+        self._expiry.replaced(topic)
 
     async def matching(self, filters: Iterable[str]) -> AsyncIterator[tuple[str, Message]]:
         """Each filter with each retained message whose topic it matches, as it is when it is given.

@@ -1,6 +1,13 @@
-"""Writing fences to `retained`, and mending what void records have overwritten there: see
-:mod:`gateway.shard.retained_fences`."""
+"""Mending what void records have overwritten on `retained`, and removing old fences there: see
+:mod:`gateway.shard.retained_fences`. And ending what has expired: it counts for the limits until then.
 
+The home of the shard of a message's sender ends it, with a tombstone. Somebody may publish to the topic meanwhile.
+Where gateways share the shards, the tombstone is a mend of the expired message, so it counts only if that is still the
+last record of the topic. Without other gateways there is only what this one has written and not folded yet; it waits
+for that.
+"""
+
+from itertools import islice
 from typing import Any
 
 import structlog
@@ -9,22 +16,31 @@ from gateway.shard.messages import Message
 from gateway.shard.node import Node
 from gateway.shard.retained_fences import MEND_HEADER, Written, fence_key
 from schemas.envelope import Headers, Meta, ingress_headers
+from schemas.identity import shard_of
+
+_AT_ONCE = 1_000
+"""Expired messages that are ended in one run."""
 
 log = structlog.get_logger(__name__)
 
 
 class RetainedMender:
-    """Mends for one shard, and removes its old fences; call it every second or so. `epoch` is that of the home."""
+    """Mends and ends for one shard, and removes its old fences; call it every second or so. `epoch` is that of the
+    home."""
 
     def __init__(self, node: Node, shard: int) -> None:
         self._node = node
         self._shard = shard
         self._written: dict[str, int] = {}
+        self._ended: dict[str, int] = {}
 
     def run(self, epoch: int) -> None:
         fences, bus, topic = self._node.retained.fences, self._node.bus, self._node.topics.retained
+        if fences is None:
+            self._end_expired(None)
         if fences is None or not epoch:
             return
+        self._end_expired(epoch)
         unmended = fences.unmended(self._shard)
         self._written = {key: at for key, at in self._written.items() if key in unmended}
         for key, found in unmended.items():
@@ -37,9 +53,21 @@ class RetainedMender:
         for earlier in fences.removable(self._shard, int(self._node.clock() * 1000)):
             bus.produce(topic, 0, fence_key(self._shard, earlier).encode(), None, None, self._stored)
 
+    def _end_expired(self, epoch: int | None) -> None:
+        """`epoch`: None if no other gateway writes to the topic."""
+        node, shards = self._node, self._node.settings.kafka.shards
+        expired = node.retained.expired(int(node.clock() * 1000))
+        mine = {t: m.offset for t, m in expired.items() if shard_of(m.source, shards) == self._shard}
+        self._ended = {t: at for t, at in self._ended.items() if mine.get(t) == at}  # on their way
+        for topic, offset in islice([one for one in mine.items() if one[0] not in self._ended], _AT_ONCE):
+            self._ended[topic] = offset
+            headers = None if epoch is None else _headers(None, Written(self._shard, epoch, offset))
+            node.bus.produce(node.topics.retained, 0, topic.encode(), None, headers, self._stored)
+
     def _stored(self, error: Any, _record: Any) -> None:
         if error is not None:
             self._written.clear()  # the next time, perhaps
+            self._ended.clear()
             log.warning("cannot mend retained messages", shard=self._shard, reason=error.str())
 
 

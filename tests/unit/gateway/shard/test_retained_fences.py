@@ -3,6 +3,7 @@
 from collections import Counter, deque
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +22,9 @@ from tests.unit.gateway.shard.clustered import Clustered
 from tests.unit.gateway.shard.home_client import Client
 from tests.unit.gateway.shard.home_harness import SHARDS, turn
 from tests.unit.gateway.shard.virtual_time import run
+
+FOREVER = 1 << 60
+LIFETIME_MS = 1_000
 
 SENDERS = [next(name for name in "abcdefgh" if shard_of(name, SHARDS) == shard) for shard in range(SHARDS)]
 
@@ -104,6 +108,7 @@ class Reader:
         self.epoch, self.now_ms = epoch, now_ms
         self.writes: deque[tuple[bytes, bytes | None, Headers | None]] = deque()
         self.bus, self.topics, self.clock = self, self, lambda: self.now_ms / 1000
+        self.settings = SimpleNamespace(kafka=SimpleNamespace(shards=SHARDS))
         self._mender = RetainedMender(self, shard)  # type: ignore[arg-type]
         for record in log:
             self.retained.fold(record)
@@ -116,8 +121,9 @@ class Reader:
 
     @property
     def values(self) -> dict[str, bytes]:
+        """Of those that have not expired."""
         found = (self.retained.find(topic) for topic in "xy")
-        return {message.topic: message.payload for message in found if message is not None}
+        return {m.topic: m.payload for m in found if m is not None and (m.expires or FOREVER) > self.now_ms}
 
     @property
     def unmended(self) -> bool:
@@ -125,9 +131,11 @@ class Reader:
         return any(self.retained.fences.unmended(shard) for shard in range(SHARDS))
 
 
+KINDS = "publish", "publish briefly", "late", "late", "take over", "mend", "store", "store", "wait", "days", "compact"
+
 steps = st.lists(
     st.tuples(
-        st.sampled_from(("publish", "late", "late", "take over", "mend", "store", "store", "days", "compact")),
+        st.sampled_from(KINDS),
         st.integers(0, SHARDS - 1),
         st.sampled_from("xy"),
         st.booleans(),
@@ -139,10 +147,10 @@ steps = st.lists(
 @settings(deadline=None)
 @given(steps)
 def test_all_readers_agree_whatever_is_compacted(log: list[tuple[str, int, str, bool]]) -> None:
-    """What counts is the last message that no fence has made void. What was compacted is forgotten only once all is
-    mended: `min.compaction.lag.ms` is the time for that."""
+    """What counts is the last message that no fence has made void, until it expires. What was compacted is forgotten
+    only once all is mended: `min.compaction.lag.ms` is the time for that."""
     records: list[MemoryRecord] = []
-    epochs, expected = Counter[int](), dict[str, bytes]()
+    epochs, expected = Counter[int](), dict[str, tuple[bytes, int]]()
     owners = [Reader([], shard) for shard in range(SHARDS)]
     offset, now_ms = 0, 1
 
@@ -155,8 +163,8 @@ def test_all_readers_agree_whatever_is_compacted(log: list[tuple[str, int, str, 
         for owner in owners:
             owner.retained.fold(record)
 
-    def publish(shard: int, topic: str, epoch: int, value: bytes) -> None:
-        meta = Meta(1, "r", None, 1, None, epoch=epoch)
+    def publish(shard: int, topic: str, epoch: int, value: bytes, expires: int | None = None) -> None:
+        meta = Meta(1, "r", expires, 1, None, epoch=epoch)
         append(topic.encode(), value or None, ingress_headers(f"{offset}", SENDERS[shard], meta, b"\0"))
 
     def store(shard: int) -> None:
@@ -178,13 +186,17 @@ def test_all_readers_agree_whatever_is_compacted(log: list[tuple[str, int, str, 
             case "publish":
                 value = b"" if is_last else b"%d" % number
                 publish(shard, topic, epochs[shard], value)
-                expected[topic] = value
+                expected[topic] = value, FOREVER
+            case "publish briefly":
+                publish(shard, topic, epochs[shard], b"%d" % number, now_ms + LIFETIME_MS)
+                expected[topic] = b"%d" % number, now_ms + LIFETIME_MS
+            case "wait":
+                now_ms += LIFETIME_MS
             case "late" if epochs[shard] > 1:
                 publish(shard, topic, epochs[shard] - 1, b"" if is_last else b"late")
             case "take over":
                 take_over(shard)
             case "mend":
-                owners[shard].now_ms = now_ms
                 owners[shard].mend()
             case "store":
                 store(shard)
@@ -195,9 +207,12 @@ def test_all_readers_agree_whatever_is_compacted(log: list[tuple[str, int, str, 
             case "compact":
                 settle(owners, store)
                 records = compacted(records)
-        values = {topic: value for topic, value in expected.items() if value}
+        values = {topic: value for topic, (value, until) in expected.items() if value and until > now_ms}
         for reader in [*owners, Reader(records)]:
+            reader.now_ms = now_ms
             assert reader.values == values
+    settle(owners, store)
+    assert len(Reader(records).retained) == len(values if log else ())
 
 
 def settle(owners: list[Reader], store: Any) -> None:
