@@ -119,14 +119,14 @@ def test_what_a_socket_brings_is_in_the_log_first(tmp_path: Path, monkeypatch: p
     log, ingress = Output(takes=0), Output()
 
     async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(b"number,value\n1,a\n2,b\n")
+        writer.write(b"1,a\n2,b\n")
         await writer.drain()
         writer.close()
 
     async def scenario() -> None:
         async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
             port = server.sockets[0].getsockname()[1]
-            source = f'format="csv"\nname="n"\nfrom="tcp://127.0.0.1:{port}"\nmapping.number="number"'
+            source = f'format="csv"\nname="n"\nfrom="tcp://127.0.0.1:{port}"\nmapping.number="number"\ncsv.columns=["number", "value"]'
             settings = written_settings(tmp_path, source)
             running = asyncio.create_task(made(settings, SlowCheckpoints(), log, ingress).run())
             assert await asyncio.to_thread(log.begins.wait, PATIENCE_S)
