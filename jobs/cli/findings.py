@@ -134,8 +134,9 @@ def open_files(limits: GatewayLimits, hard: int) -> Finding:
 
 def data_directory(data: Path, chosen_by: str) -> list[Finding]:
     """Free space in the data directory, and permissions for it."""
-    if data.exists() and not data.is_dir():
-        return [Finding("data", f"{data} ({chosen_by}) is not a directory", "name another directory with --data")]
+    if not (existing := _existing(data)).is_dir():
+        found = f"{data} ({chosen_by}): {existing} is not a directory"
+        return [Finding("data", found, "name another directory with --data")]
     free_gb = shutil.disk_usage(_existing(data)).free / GIGABYTE
     remedy = None
     if free_gb < NEEDED_DISK_GB:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.cli.findings import java
+from jobs.cli.findings import data_directory, java
 from jobs.errors import JavaError
 from jobs.stack.java import REMEDY
 from jobs.stack.memory_limit import available_bytes
@@ -99,3 +99,11 @@ def test_a_container_has_what_its_limit_leaves(tmp_path: Path, files: dict[str, 
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     assert available_bytes(8_000, tmp_path) == available
+
+
+@pytest.mark.parametrize("below", ["file", "file/a/b"])
+def test_a_data_directory_that_can_never_be_made(tmp_path: Path, below: str) -> None:
+    (tmp_path / "file").touch()
+    (finding,) = data_directory(tmp_path / below, "--data")
+    assert f"{tmp_path}/file is not a directory" in finding.found
+    assert finding.remedy == "name another directory with --data"
