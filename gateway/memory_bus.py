@@ -374,8 +374,9 @@ class MemoryBus:
         for topic_partition, position in positions.items():
             if topic_partition[0] in held:
                 continue
-            batch += self._broker.partitions[topic_partition][position : position + _BATCH]
-            positions[topic_partition] = min(position + _BATCH, len(self._broker.partitions[topic_partition]))
+            log = self._broker.partitions[topic_partition]
+            batch += [record for record in log[position : position + _BATCH] if not record.is_removed]
+            positions[topic_partition] = min(position + _BATCH, len(log))
         return batch
 
 

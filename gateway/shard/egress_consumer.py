@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+import structlog
+
 from gateway.record import Record
 from gateway.shard.delivery import Deliverer
 from gateway.shard.direct_deliveries import DirectDeliveries
@@ -29,6 +31,8 @@ from schemas.identity import INBOX_MARK
 
 LARGE = 200
 """A message with more matching subscriptions, or more nodes to search, is offered in steps."""
+
+log = structlog.get_logger(__name__)
 
 
 class EgressConsumer:
@@ -68,6 +72,8 @@ class EgressConsumer:
     def apply(self, record: Record) -> Steps[None] | None:
         """Applies an instruction, or parks it if it must wait; returns the remaining work."""
         order = self._order
+        if record.offset() > self._shard.position:
+            self._note_deleted(record.offset())
         self._shard.received(record.offset())
         key = record.key()
         if key is not None and key.startswith(FEEDS_PREFIX):
@@ -116,6 +122,19 @@ class EgressConsumer:
         """Pauses reading of `egress`, or resumes it, after a batch of records."""
         self._feeds.adjust()
         self._flow.adjust(direct_deliveries_wait=bool(self._order.waiting))
+
+    def _note_deleted(self, position: int) -> None:
+        """Records that are due do not come: Kafka has deleted them while no gateway had the shard."""
+        shard = self._shard
+        unfinished = shard.deleted_before(position)
+        if unfinished or position > shard.recovered_to:
+            log.error(
+                "records of egress were deleted before they were read: see kafka.retention_days",
+                shard=shard.number,
+                position=shard.position,
+                next=position,
+                unfinished=len(unfinished),
+            )
 
     def _refuse(self, record: Record, reason: str) -> Steps[None] | None:
         """A record about feeds that cannot be read, or is not wanted any more; nothing, if it was applied before a

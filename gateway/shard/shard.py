@@ -92,6 +92,16 @@ class Shard:
         """A record of `egress` is here."""
         self.position = position + 1
 
+    def deleted_before(self, position: int) -> list[int]:
+        """The first record of `egress` that is left is at `position`: those before it do not come any more. Returns the
+        positions of those whose messages were not finished."""
+        deleted = [at for at in self.unfinished if at < position]
+        for at in deleted:
+            self.take_unfinished(at)
+            self.finished.take(at)
+            self.finished.ended(at)
+        return deleted
+
     def take_unfinished(self, position: int) -> bool:
         """A record that a restart reads again is applied; whether it is a further instruction for a message."""
         self.unfinished.pop(position, None)

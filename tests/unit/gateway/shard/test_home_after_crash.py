@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from mqtt.packets import Publish, Subscription
-from tests.unit.gateway.shard.home_harness import LEAD_S, HomeHarness, turn
+from schemas.identity import shard_of
+from tests.unit.gateway.shard.home_harness import LEAD_S, SHARDS, HomeHarness, turn
 from tests.unit.gateway.shard.virtual_time import run
 
 
@@ -222,5 +223,37 @@ def test_what_was_sent_before_a_crash_keeps_its_packet_id_however_often_it_is_lo
         receiver.answer_all()
         await turn(1)
         assert receiver.payloads == [b"one", b"two"]
+
+    run(scenario())
+
+
+def test_what_kafka_has_deleted_meanwhile_is_not_waited_for(tmp_path: Path) -> None:
+    """Q1: the gateway was away for longer than `egress` keeps records. The exchange of a message that is gone ends, its
+    packet id is free, and no later start reads what was read already."""
+
+    async def scenario() -> None:
+        harness = await HomeHarness(tmp_path).start()
+        sender, receiver = await harness.client("sender"), await harness.client("receiver", mute=True)
+        await receiver.subscribe("a/b")
+        await turn(LEAD_S + 5)
+        sender.publish("a/b", b"gone", 2)
+        await turn(2)  # a checkpoint has seen it, and the spool does not have it yet
+        assert receiver.payloads == [b"gone"]
+        harness.crash()
+        shard = shard_of("receiver", SHARDS)
+        for record in harness.broker.partitions[harness.topics.egress, shard]:
+            record.is_removed = True
+        receiver.mute = False
+        await harness.restart()
+        for client in (sender, receiver):
+            await client.connect()
+        sender.publish("a/b", b"new", 2)
+        await turn(20)
+        assert receiver.payloads == [b"gone", b"new"]
+        session = harness.home.session("receiver")
+        assert session is not None
+        assert not session.is_recovering
+        await harness.restart()
+        assert harness.home.recovered["egress"] == 0
 
     run(scenario())
