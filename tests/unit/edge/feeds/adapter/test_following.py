@@ -126,7 +126,8 @@ def test_what_a_socket_brings_is_in_the_log_first(tmp_path: Path, monkeypatch: p
     async def scenario() -> None:
         async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
             port = server.sockets[0].getsockname()[1]
-            source = f'format="csv"\nname="n"\nfrom="tcp://127.0.0.1:{port}"\nmapping.number="number"\ncsv.columns=["number", "value"]'
+            source = f'format="csv"\nname="n"\nfrom="tcp://127.0.0.1:{port}"\n'
+            source += 'mapping.number="number"\ncsv.columns=["number", "value"]'
             settings = written_settings(tmp_path, source)
             running = asyncio.create_task(made(settings, SlowCheckpoints(), log, ingress).run())
             assert await asyncio.to_thread(log.begins.wait, PATIENCE_S)
