@@ -156,4 +156,7 @@ def _problem(error: Exception) -> str:
 
 
 def _text(text: str) -> str:
-    return " ".join(text[:_TEXT_MAX].split())
+    """What a server has said, on one line. Bytes that are not UTF-8, which the library keeps as surrogates, are
+    replaced: no file and no mail takes surrogates."""
+    known = text[:_TEXT_MAX].encode(errors="surrogateescape").decode(errors="replace")
+    return " ".join(known.split())
