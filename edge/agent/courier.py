@@ -85,14 +85,16 @@ class SmtpCourier:
             if refusal is not None:
                 return Attempt(dict.fromkeys(recipients, refusal))
             answer = await self._command(client, f"MAIL FROM:<{mail.sender}>", *options)
-            if answer.code != 250:
+            if not _is_success(answer):
                 return Attempt(dict.fromkeys(recipients, answer))
             for address in recipients:
                 replies[address] = await self._command(client, f"RCPT TO:<{address}>")
-            taken = [address for address, reply in replies.items() if reply.code in (250, 251)]
+            taken = [address for address, reply in replies.items() if _is_success(reply)]
             if not taken:
                 return Attempt(replies)
             answer = await self._command(client, "DATA")
+            if _is_success(answer):  # to nothing that it was sent
+                return Attempt(_refused(replies), problem=_text(f"the server has answered DATA with {answer}"))
             if answer.code != 354:
                 return Attempt({**replies, **dict.fromkeys(taken, answer)})
         except (SMTPException, OSError, ValueError) as error:
@@ -128,6 +130,11 @@ async def _greet(client: Any) -> None:
         await client.ehlo()
     except aiosmtplib.SMTPHeloError:
         await client.helo()
+
+
+def _is_success(reply: Reply) -> bool:
+    """The first digit decides (RFC 5321, 4.2.1)."""
+    return 200 <= reply.code < 300
 
 
 def _refused(replies: dict[str, Reply]) -> dict[str, Reply]:

@@ -60,6 +60,34 @@ async def relayed(tmp_path: Path, answers: Mapping[bytes, bytes]) -> tuple[dict[
         return status, [failure.reply for _, failures in rig.told for failure in failures]
 
 
+@pytest.mark.parametrize("answer", [b"250 x", b"220 x", b"999 x"])
+@pytest.mark.parametrize("command", [b"DATA", b"MAIL"])
+def test_nothing_is_delivered_by_an_answer_that_is_out_of_place(tmp_path: Path, command: bytes, answer: bytes) -> None:
+    """RFC 5321, 4.3.2: DATA needs 354. A server that was sent no content has no mail, whatever it said."""
+
+    async def run() -> None:
+        after = {b"RCPT": b"451 later"} if command == b"MAIL" else {}
+        status, told = await relayed(tmp_path, {command: answer, **after})
+        assert "delivered_in_all" not in status
+        assert status["recipients_waiting"] == 2
+        assert not told
+
+    complete(run())
+
+
+@pytest.mark.parametrize("step", [b"DATA", b"."])
+@pytest.mark.parametrize("one", [b"RCPT", b"RCPT TO:<bob", b"MAIL"], ids=["all", "one", "the sender"])
+def test_any_2xx_accepts_and_the_end_decides(tmp_path: Path, one: bytes, step: bytes) -> None:
+    """RFC 5321, 4.2.1: the first digit counts. What becomes of a recipient is said after the content."""
+
+    async def run() -> None:
+        status, told = await relayed(tmp_path, {one: b"252 x", step: b"554 no"})
+        assert "delivered_in_all" not in status
+        assert told == ["554 no", "554 no"]
+
+    complete(run())
+
+
 @pytest.mark.parametrize("command", [b"", b"MAIL", b"RCPT", b"DATA", b"."])
 def test_an_answer_that_is_not_utf_8(tmp_path: Path, command: bytes) -> None:
     """Old servers answer in their own character set. The answer is stored, logged and reported to the sender."""
