@@ -116,7 +116,7 @@ class Checkpointer:
                     self._node.checkpoint_seconds.observe(asyncio.get_running_loop().time() - began)
                 else:
                     await self._node.work.whole()
-                    self._touched |= self._spool_aged(now)
+                    self._touched |= self._spool_aged()
             except SpoolError as error:
                 self._node.counts["spool_failed_write"] += 1
                 self._outage.failed("write", error, now)
@@ -151,7 +151,7 @@ class Checkpointer:
         await asyncio.gather(*(self._writer.durable(partial(settle, s)) for s in sessions if s.dropping))
         dirty = [s for s in sessions if s.inbound.is_dirty]
         await self._node.work.whole()
-        self._touched |= self._spool_aged(now)
+        self._touched |= self._spool_aged()
         self._report_partly_done()
         spool.put_finished(*shard.finished.write(shard.live.values()))
         spool.put_bundles(shard.bundles.take_changed())
@@ -232,17 +232,21 @@ class Checkpointer:
         session.inbound.written()
         await self._writer.durable(partial(self._writer.windows, session))
 
-    def _spool_aged(self, now: float) -> set[Session]:
+    def _spool_aged(self) -> set[Session]:
         """Moves what waits too long into the next commit; returns the sessions that got rows.
 
         Messages of `egress` move after a time, direct deliveries to persistent ones at once: no log brings them again.
         What was offered before such a one moves too: rows are in the order of the messages (R8).
         """
+        now, touched = self._node.clock(), set[Session]()
         oldest = now - self._node.settings.gateway.spool_after_s
-        touched: set[Session] = set()
-        own = [h for h in self._shard.direct.values() if h.pending_since <= oldest or self._is_wanted_for_good(h)]
-        for pending in heapq.merge(own, _aged(self._shard, oldest, own), key=lambda pending: pending.number):
-            if pending.pending_since <= oldest:
+
+        def has_aged(pending: PendingMessage) -> bool:
+            return not oldest < pending.pending_since <= now  # above `now`: the clock was set back
+
+        own = [h for h in self._shard.direct.values() if has_aged(h) or self._is_wanted_for_good(h)]
+        for pending in heapq.merge(own, _aged(self._shard, has_aged, own), key=lambda pending: pending.number):
+            if has_aged(pending):
                 self._abandon_qos0(pending)
             self._move_to_spool(pending, touched)
         return touched
@@ -296,9 +300,10 @@ class Checkpointer:
             self._deliverer.finish(delivery, "dropped")
 
     async def _sweep_expired(self, now: float) -> None:
-        if now < self._next_sweep:
+        running_s = asyncio.get_running_loop().time()
+        if running_s < self._next_sweep:
             return
-        self._next_sweep = now + _EXPIRY_SWEEP_S
+        self._next_sweep = running_s + _EXPIRY_SWEEP_S
         for spooled in await self._spool.expired(int(now * 1000)):
             session = self._shard.sessions.get(client_of(spooled.session))
             if session is None or session.spool_key != spooled.session or session.link is not None:
@@ -310,11 +315,11 @@ class Checkpointer:
                 self._deliverer.backlog.expire(session, spooled)
 
 
-def _aged(shard: Shard, oldest: float, own: list[PendingMessage]) -> list[PendingMessage]:
-    """Messages of `egress` that have waited since `oldest` or before, or offered before the last of `own`, in order."""
+def _aged(shard: Shard, has_aged: Callable[[PendingMessage], bool], own: list[PendingMessage]) -> list[PendingMessage]:
+    """Messages of `egress` that have aged, or were offered before the last of `own`, in order."""
     before = own[-1].number if own else 0
 
     def is_due(pending: PendingMessage) -> bool:
-        return pending.pending_since <= oldest or pending.number < before or shard.is_for_spool(pending)
+        return has_aged(pending) or pending.number < before or shard.is_for_spool(pending)
 
     return list(itertools.takewhile(is_due, shard.live.values()))

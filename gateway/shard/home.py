@@ -350,31 +350,31 @@ class Home:
 
     async def _housekeeping(self) -> None:
         while await self._pause(_HOUSEKEEPING_S):
-            now = self._node.clock()
+            now, running_s = self._node.clock(), asyncio.get_running_loop().time()  # `now` may be set back
             self._node.message_presence.forget(now)
             try:
-                await self._look_where_ingress_ends(now)
-                await self._look_at_routes(now)
+                await self._look_where_ingress_ends(running_s)
+                await self._look_at_routes(running_s)
                 for home in list(self.shards.values()):
                     if await home.keep(now):
                         self.records([])
             except BusError as error:  # the next time, perhaps
                 log.warning("housekeeping failed", reason=str(error))
 
-    async def _look_where_ingress_ends(self, now: float) -> None:
+    async def _look_where_ingress_ends(self, running_s: float) -> None:
         """Publishes say it only of partitions that they go to: positions of shards without any follow this."""
-        if now < self._next_ends:
+        if running_s < self._next_ends:
             return
-        self._next_ends = now + _ENDS_EVERY_S
+        self._next_ends = running_s + _ENDS_EVERY_S
         ends = await self._ingress.end_offsets()
         for home in self.shards.values():
             home.inbound.nothing_before(ends)
 
-    async def _look_at_routes(self, now: float) -> None:
+    async def _look_at_routes(self, running_s: float) -> None:
         """So that a takeover has little to read, and what an earlier owner of a shard drops late is added again."""
-        if self._routes is None or now < self._next_routes:
+        if self._routes is None or running_s < self._next_routes:
             return
-        self._next_routes = now + min(_ROUTES_EVERY_S, self._node.settings.router.route_lead_s / 4)
+        self._next_routes = running_s + min(_ROUTES_EVERY_S, self._node.settings.router.route_lead_s / 4)
         await self._routes.read_on()
         for number, home in self.shards.items():
             if not home.promises.is_lost:

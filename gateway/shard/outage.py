@@ -51,8 +51,9 @@ class SpoolOutage:
         return "write" not in self._failing
 
     def may_write(self, now: float) -> bool:
-        """Whether it is time for a commit: at once, but for a pause behind one that failed."""
-        return now >= self._due
+        """Whether it is time for a commit: at once, but for a pause behind one that failed. A clock that is set back
+        makes the pause no longer."""
+        return not self._due - self._pause_s <= now < self._due
 
 
 class Unspooled:

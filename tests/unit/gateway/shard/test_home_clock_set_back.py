@@ -1,0 +1,88 @@
+"""The wall clock is set back while a gateway runs: what is due by it is not put off for as long (R8, R9)."""
+
+from pathlib import Path
+
+from gateway.memory_bus import MemoryRecord
+from schemas.events import RouteEvent, encode
+from tests.unit.gateway.shard.clustered import Clustered
+from tests.unit.gateway.shard.home_harness import LEAD_S, HomeHarness, turn
+from tests.unit.gateway.shard.virtual_time import run
+
+BACK_S = 86_400.0
+
+
+class SetBack(HomeHarness):
+    back_s = 0.0
+
+    def clock(self) -> float:
+        return super().clock() - self.back_s
+
+
+async def with_an_offline_client(directory: Path) -> SetBack:
+    harness = SetBack(directory)
+    await harness.start()
+    await harness.client("sender")
+    offline = await harness.client("offline")
+    await offline.subscribe("a/b")
+    await turn(LEAD_S + 5)
+    offline.lose()
+    return harness
+
+
+def publish(harness: HomeHarness, count: int) -> None:
+    for number in range(count):
+        harness.clients[0].publish("a/b", b"%d" % number, 1)
+
+
+def test_messages_move_to_the_spool_all_the_same(tmp_path: Path) -> None:
+    """Those from before, and those behind them: memory has only what is young."""
+
+    async def scenario() -> None:
+        harness = await with_an_offline_client(tmp_path)
+        publish(harness, 3)
+        await turn(1)
+        harness.back_s = BACK_S
+        publish(harness, 3)
+        await turn(20)
+        assert harness.spool_rows() == 6
+
+    run(scenario())
+
+
+def test_a_spool_that_fails_is_tried_again_all_the_same(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        harness = await with_an_offline_client(tmp_path)
+        harness.spool.fill_disk()
+        for number in range(200):
+            harness.clients[0].publish("a/b", b"%d" % number * 500, 1)
+        await turn(20)
+        assert harness.home.spool_fault
+        harness.back_s = BACK_S
+        harness.spool.free_disk()
+        await turn(20)
+        assert not harness.home.spool_fault
+        assert harness.spool_rows() == 200
+
+    run(scenario())
+
+
+def test_a_route_that_an_earlier_owner_drops_late_is_added_again_all_the_same(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        harness = await Clustered(tmp_path).start()
+        sender = await harness.client(harness.names(0)[0])
+        receiver = await harness.client(harness.names(1)[0])
+        await receiver.subscribe("a")
+        await turn(LEAD_S + 5)
+        owner = harness.owner(1)
+        assert owner is not None
+        owner.node.clock = lambda: harness.clock() - BACK_S
+        drop = RouteEvent(op="drop", shard=1, route_key="a")
+        place = harness.topics.routes, 0
+        harness.broker.append(MemoryRecord(place, drop.kafka_key.encode(), encode(drop), []))
+        for number in range(2 * int(LEAD_S) + 60):
+            sender.publish("a", b"%d" % number, 1)
+            await turn(1)
+        assert receiver.payloads == [b"%d" % number for number in range(2 * int(LEAD_S) + 60)]
+        assert not harness.fatal
+
+    run(scenario())
