@@ -28,8 +28,11 @@ ADDRESS_BYTES_MAX: Final = 254  # RFC 5321, 4.5.3.1.3, without the angle bracket
 NAME_BYTES_MAX: Final = 255
 
 _ID: Final = re.compile(r"[0-9a-f]{32}\Z")
-# No quoted local parts: their spaces and brackets could end an SMTP command's argument.
-_ADDRESS: Final = re.compile(r"[^\s<>\"\\@,;:()\x00-\x1f\x7f]+@[^\s<>\"\\@,;()\x00-\x1f\x7f]+\Z")
+# No quoted local parts: their spaces and brackets could end an SMTP command's argument. No surrogates, by which bytes
+# that are not UTF-8 are read: neither a file nor a packet takes them.
+_ADDRESS: Final = re.compile(
+    r"[^\s<>\"\\@,;:()\x00-\x1f\x7f\ud800-\udfff]+@[^\s<>\"\\@,;()\x00-\x1f\x7f\ud800-\udfff]+\Z"
+)
 
 Properties = Sequence[tuple[str, str]]
 
@@ -69,8 +72,8 @@ def is_id(text: str) -> bool:
 
 
 def is_address(address: str) -> bool:
-    """Whether it is an address that an envelope may have: no quoted local part, no control character."""
-    return _ADDRESS.match(address) is not None and len(address.encode(errors="replace")) <= ADDRESS_BYTES_MAX
+    """Whether it is an address that an envelope may have: no quoted local part, no control character, UTF-8."""
+    return _ADDRESS.match(address) is not None and len(address.encode()) <= ADDRESS_BYTES_MAX
 
 
 def id_of(properties: Iterable[tuple[str, str]]) -> str | None:
