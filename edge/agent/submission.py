@@ -41,16 +41,35 @@ logging.getLogger("mail.log").setLevel(logging.CRITICAL)  # aiosmtpd logs comman
 
 
 class _Session(SMTP):  # type: ignore[misc]
-    """One connection. `ended` is called with it when it has ended."""
+    """One connection. `ended` is called with it when it has ended. aiosmtpd keeps all of a line until CRLF, also of
+    one that it will refuse; so the connection ends with a line that is longer than a mail may be."""
 
     def __init__(
         self, handler: "Submission", line_bytes: int, ended: "Callable[[_Session], None]", **options: Any
     ) -> None:
         self.line_length_limit = line_bytes  # before the reader is made
+        self._unended_most = max(line_bytes, options["data_size_limit"])
+        self._unended = 0  # bytes since the last CRLF
+        self._ends_with_cr = False
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about authentication without TLS, which settings allow on loopback only
             super().__init__(handler, **options)
         self._ended = ended
+
+    def data_received(self, data: bytes) -> None:
+        end = data.rfind(b"\r\n")
+        if end >= 0:
+            self._unended = len(data) - end - 2
+        elif self._ends_with_cr and data.startswith(b"\n"):
+            self._unended = len(data) - 1
+        else:
+            self._unended += len(data)
+        self._ends_with_cr = data.endswith(b"\r")
+        if self._unended <= self._unended_most:
+            super().data_received(data)
+        elif self.transport is not None and not self.transport.is_closing():
+            self.transport.write(b"500 5.5.2 a line is too long\r\n")
+            self.transport.close()
 
     def connection_lost(self, error: Exception | None) -> None:
         super().connection_lost(error)
