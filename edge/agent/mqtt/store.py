@@ -26,6 +26,7 @@ from edge.client.store_clock import StoreClock
 from mqtt.packets import Publish, Subscription
 from mqtt.topics import matches
 from schemas.errors import WaystationError
+from schemas.visible import visible
 
 _log: Final = logging.getLogger("waystation.agent")
 _APPLICATION_ID: Final = 0x57415951  # "WAYQ"
@@ -92,7 +93,7 @@ class MqttStore(AgentFile):
         down_most_s: float,
     ) -> None:
         super().__init__(path, _APPLICATION_ID, SQL["schema"], log_entries)
-        self._has_complained = False
+        self._complained: set[str] = set()
         self._limits, self._wall_s, self._running_s = limits, wall_s, running_s
         self.sessions = Sessions(self._db, sessions)
         with self.transaction() as db:
@@ -142,8 +143,9 @@ class MqttStore(AgentFile):
 
         `publisher`: the client here that has published it. `recognise`: its id was given by another agent, so a
         repetition is recognised by it. Raises StoreFull: then nothing was taken. A retained message for which there is
-        no space is refused if a client here has published it. Nobody could tell others, and what they sent later would
-        wait for ever behind it: their message is taken and not retained, and no older one stays in its place.
+        no space, or one for a session whose queue is full, is refused if a client here has published it. Nobody could
+        tell others, and what they sent later would wait for ever behind it: their message is taken and not retained,
+        and no older one stays in its place; sessions with a full queue do not get it.
         """
         if exchange is not None and not self.sessions.begins(exchange.session, exchange.packet_id):
             return NOT_NEW
@@ -151,7 +153,7 @@ class MqttStore(AgentFile):
             self._step(message.id, way.REPEATED)
             return NOT_NEW
         expires_s = None if message.lifetime_s is None else self.now_s + message.lifetime_s
-        queued, live = self._deliver(message, publisher, expires_s) if is_local else ([], [])
+        queued, live, full = self._deliver(message, publisher, expires_s) if is_local else ([], [], {})
         problem = self._retain(message, expires_s) if is_local and message.retain else ""
         if problem and publisher is not None:
             raise StoreFull(problem)
@@ -164,7 +166,10 @@ class MqttStore(AgentFile):
         self._step(message.id, event, f"{message.topic}, {len(message.payload)} bytes, for {where}")
         if problem:
             self._step(message.id, way.NOT_RETAINED, problem)
-            self._complain(problem)
+            self._complain(f"messages from others are passed on and not retained: {problem}", way.NOT_RETAINED)
+        for client_id, full_queue in full.items():
+            self._step(message.id, way.DROPPED, f"for {client_id}: {full_queue}")
+            self._complain(f"messages from others are dropped for {visible(client_id)}: {full_queue}", way.DROPPED)
         return Taken(is_new=True, queued=queued, live=live)
 
     def subscribe(self, number: int, client_id: str, wanted: Subscription, identifier: int) -> Taken | None:
@@ -246,6 +251,7 @@ class MqttStore(AgentFile):
             "subscriptions": subscriptions,
             "waiting_for_clients": waiting,
             "retained": self._used(RETAINED)[0],
+            "dropped_at_full_queues": self.log.counts[PART, way.DROPPED],
         }
 
     # -- filters of the platform ---------------------------------------------------------------------------------------
@@ -266,9 +272,12 @@ class MqttStore(AgentFile):
 
     def _deliver(
         self, message: MqttMessage, publisher: str | None, expires_s: float | None
-    ) -> tuple[list[str], list[tuple[str, Publish]]]:
+    ) -> tuple[list[str], list[tuple[str, Publish]], dict[str, str]]:
+        """Client ids with more in their queue, messages to send now, and, for others than clients here, why the queue
+        of a client id is full. Raises StoreFull."""
         queued: list[str] = []
         live: list[tuple[str, Publish]] = []
+        full: dict[str, str] = {}
         numbered: int | None = None
         for one in self.sessions.subscribers(message.topic, publisher):
             if not min(message.qos, one.qos):
@@ -276,9 +285,17 @@ class MqttStore(AgentFile):
                 continue
             if numbered is None:
                 numbered = self.sessions.add_message(message, expires_s)
-            self._queue(one, numbered, message)
-            queued.append(one.client_id)
-        return queued, live
+            try:
+                self._queue(one, numbered, message)
+            except StoreFull as error:
+                if publisher is not None:
+                    raise
+                full[one.client_id] = str(error)
+            else:
+                queued.append(one.client_id)
+        if full and not queued:
+            self._db.execute(SQL["remove_message"], (numbered,))
+        return queued, live, full
 
     def _queue(self, one: Subscriber, numbered: int, message: MqttMessage) -> None:
         retain = message.retain and one.as_published
@@ -310,11 +327,11 @@ class MqttStore(AgentFile):
         self._use(RETAINED, 1, message.size)
         return ""
 
-    def _complain(self, problem: str) -> None:
-        """Once: there may be many, and the log of ways has each."""
-        if not self._has_complained:
-            _log.warning("messages from others are passed on and not retained: %s", problem)
-        self._has_complained = True
+    def _complain(self, problem: str, event: str) -> None:
+        """Once for each event: there may be many, and the log of ways has each."""
+        if event not in self._complained:
+            _log.warning("%s", problem)
+        self._complained.add(event)
 
     def _retained(self, topic_filter: str) -> Iterator[tuple[MqttMessage, float | None]]:
         """One at a time, in order of topics: all together may be large."""
