@@ -60,7 +60,7 @@ class Offering:
                 yield True
         for client, share in shares.items():
             session = share.session
-            if _is_subscribed(share) and _is_for(session, pending):
+            if _is_subscribed(share) and self._is_for(session, pending):
                 delivery = Delivery(client, pending, share.qos, share.retain, tuple(share.identifiers))
                 self._deliverer.offer(session, pending, delivery)
             if work.spend(RECIPIENT + len(share.identifiers) // _IDENTIFIERS_A_UNIT):
@@ -72,22 +72,21 @@ class Offering:
         """The same without steps, for few subscriptions."""
         for client, (qos, retain, identifiers) in wanted(pending.message, subscriptions, self._sessions):
             session = self._sessions[client]
-            if _is_for(session, pending):
+            if self._is_for(session, pending):
                 self._deliverer.offer(session, pending, Delivery(client, pending, qos, retain, identifiers))
         self._deliverer.offered(pending)
 
-
-def _is_for(session: Session, pending: PendingMessage) -> bool:
-    """Whether a session whose subscriptions match gets the message, or has it already. A session that is being sent
-    retained messages notes that this one has come."""
-    message = pending.message
-    if message.id in session.retained_sent or message.id in session.retained_bundles:
-        return False
-    if pending.position >= 0 and (session.client in pending.done or pending.offered_at < session.since):
-        return False
-    if session.subscribing and message.retain:  # the retained message must not follow the live one
-        session.live_meanwhile.add(message.id)
-    return True
+    def _is_for(self, session: Session, pending: PendingMessage) -> bool:
+        """Whether a session whose subscriptions match gets the message, or has it already. A session that is sent
+        retained messages, or was a moment ago, notes that this one has come."""
+        message = pending.message
+        if message.id in session.retained_sent or message.id in session.retained_bundles:
+            return False
+        if pending.position >= 0 and (session.client in pending.done or pending.offered_at < session.since):
+            return False
+        if message.retain and (session.subscribing or session.retained_sent):
+            session.note_live(message, self._node.retained.find(message.topic))
+        return True
 
 
 def _is_subscribed(share: Share) -> bool:

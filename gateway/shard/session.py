@@ -11,7 +11,7 @@ from typing import ClassVar
 from gateway.shard.cursor import SettledCursor
 from gateway.shard.in_hand import InHand
 from gateway.shard.inbound_exchanges import InboundExchanges
-from gateway.shard.messages import Delivery, Outcome, is_assigned
+from gateway.shard.messages import Delivery, Message, Outcome, is_assigned
 from gateway.shard.session_assignments import SessionAssignments
 from gateway.shard.session_life import MAX_PACKET_ID
 from gateway.shard.session_queue import SessionQueue
@@ -34,7 +34,8 @@ class Session(SessionQueue):
     `assignments` are what share groups have assigned to it, None if it has never been a member of one.
 
     `retained_sent` are ids of messages that were sent on SUBSCRIBE and whose live copies may still come, and until
-    when; `retained_bundles` those that came in bundles (:class:`schemas.session_log.Subscribed`).
+    when; `retained_bundles` those that came in bundles (:class:`schemas.session_log.Subscribed`). `live_meanwhile` are,
+    while it is `subscribing`, the newest live messages with RETAIN by topic: id and append time.
 
     `in_hand` is what the client has been sent on the present connection, which began at another gateway, and is still
     to come again here; `reserved` are packet ids of exchanges that it has yet to complete from then.
@@ -56,7 +57,7 @@ class Session(SessionQueue):
     retained_sent: dict[str, float] = field(default_factory=dict)
     retained_bundles: dict[str, int] = field(default_factory=dict)
     subscribing: int = 0
-    live_meanwhile: set[str] = field(default_factory=set)
+    live_meanwhile: dict[str, tuple[str, int]] = field(default_factory=dict)
     sending: bool = False
     in_hand: InHand | None = None
     reserved: set[int] = field(default_factory=set)
@@ -83,6 +84,20 @@ class Session(SessionQueue):
         if len(known) >= most:
             del known[next(iter(known))]
         known[message_id] = until_ms
+
+    def note_live(self, message: Message, kept: Message | None) -> None:
+        """A message with RETAIN comes live; `kept` is what is retained on its topic. If that was sent already and is no
+        older, it must come once more: the newest value is the last that a client gets."""
+        if self.subscribing and message.appended >= self.live_meanwhile.get(message.topic, ("", 0))[1]:
+            self.live_meanwhile[message.topic] = message.id, message.appended
+        if self.retained_sent and kept is not None and kept.appended >= message.appended:
+            self.retained_sent.pop(kept.id, None)
+
+    def is_outdated(self, kept: Message) -> bool:
+        """Whether a retained message, or one of its topic that is no older, has come live while the session
+        subscribes."""
+        live = self.live_meanwhile.get(kept.topic)
+        return live is not None and (kept.id == live[0] or kept.appended <= live[1])
 
     def forget_bundles(self, now_ms: float) -> None:
         """Those of which no other copies come any more."""

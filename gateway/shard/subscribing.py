@@ -235,7 +235,7 @@ class Subscriber:
                 return False
             if message.expires is not None and message.expires <= now * 1000:
                 continue
-            if message.id in session.live_meanwhile or (subscription.no_local and message.source == session.client):
+            if session.is_outdated(message) or (subscription.no_local and message.source == session.client):
                 continue
             qos = min(subscription.qos, message.qos)
             if kept != (session.persistent and qos > 0):

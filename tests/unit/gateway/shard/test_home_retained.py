@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from mqtt.codes import ReasonCode
-from mqtt.packets import Subscription
+from mqtt.packets import Subscribe, Subscription
 from tests.unit.gateway.shard.home_client import Client
 from tests.unit.gateway.shard.home_harness import LEAD_S, HomeHarness, turn
 from tests.unit.gateway.shard.virtual_time import run
@@ -309,6 +309,57 @@ def test_who_subscribes_again_ends_with_the_newest_value(tmp_path: Path) -> None
         await client.subscribe("r/#")
         await turn(10)
         assert client.payloads[-1] == b"new"
+
+    run(scenario())
+
+
+def test_a_retained_message_does_not_follow_the_live_one_that_replaces_it(tmp_path: Path) -> None:
+    """3.3.1.3: a topic gets another value while a client is sent thousands of retained messages. Kafka stores that on
+    `ingress` before `retained`."""
+
+    async def scenario() -> None:
+        harness = await HomeHarness(tmp_path).start()
+        sender, client = await harness.client("sender"), await harness.client("client", expiry_s=0)
+        for number in range(4_000):
+            sender.publish(f"r/{number}", b"old", 0, retain=True)
+        await turn(1)
+
+        def answer(_codes: list[ReasonCode]) -> None:
+            harness.bus.held_stores = {harness.topics.retained}
+            sender.publish("r/3999", b"new", 0, retain=True)
+
+        packet = Subscribe(1, [Subscription("r/#", 1)])
+        await client.attached.home.subscribe(client.attached.session, packet, answer)
+        await turn(1)
+        assert [got.payload for got in client.got if got.topic == "r/3999"][-1] == b"new"
+        assert len({got.topic for got in client.got}) == 4_000
+
+    run(scenario())
+
+
+def test_the_newest_value_is_the_last_whatever_the_routers_still_have(tmp_path: Path) -> None:
+    """3.3.1.3: two values are stored while a client subscribes. It gets the second as the retained one, then the first
+    live, and so the second once more."""
+
+    async def scenario() -> None:
+        harness = await HomeHarness(tmp_path).start()
+        for n in range(4):  # of both shards
+            await (await harness.client(f"old-{n}")).subscribe("r/#")
+        sender, client = await harness.client("sender"), await harness.client("client", expiry_s=0)
+        await turn(LEAD_S + 5)
+        harness.active.delay_s = harness.backup.delay_s = 3.0
+        harness.bus.is_consuming = False
+        sender.publish("s", b"holds it up", 1, retain=True)
+        subscribing = asyncio.create_task(client.subscribe("r/#"))
+        await turn(0.5)
+        sender.publish("r/1", b"first", 1, retain=True)
+        sender.publish("r/1", b"second", 1, retain=True)
+        await turn(0.5)
+        harness.bus.is_consuming = True
+        harness.bus.release()
+        await subscribing
+        await turn(10)
+        assert client.payloads == [b"second", b"first", b"second"]
 
     run(scenario())
 
