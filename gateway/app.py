@@ -47,6 +47,7 @@ from gateway.observe.metrics import Sources
 from gateway.observe.observer import Observer
 from gateway.observe.readiness import Readiness
 from gateway.observe.standby_metrics import StandbyMetrics
+from gateway.partition_counts import check_partitions, topics_that_count
 from gateway.policy.policy_authenticator import PolicyAuthenticator
 from gateway.shard.home import Home
 from gateway.shard.message_presence import MessagePresence
@@ -172,7 +173,9 @@ async def _serve(settings: Settings, part: str, stopping: asyncio.Future[None], 
         sampler.start()
     bus.start(home.records)
     members_follower = MembersFollower(bus, topics.members, members, loop.time, counts, node.broker_clock)
-    await asyncio.gather(members_follower.start(), feeds.start())
+    counted = bus.partition_counts(topics_that_count(topics))
+    found, _, _ = await asyncio.gather(counted, members_follower.start(), feeds.start())
+    check_partitions(found, topics, settings.kafka)
     cluster = None
     if gateway.cluster.enabled:
         earlier = members.get(gateway.name)

@@ -28,6 +28,7 @@ from gateway.kafka_log import LogLimit, client_logger
 from gateway.kafka_producer import make_producer
 from gateway.kafka_stats import STATISTICS_MS, KafkaStats
 from gateway.known_topics import KnownTopics
+from gateway.partition_counts import partition_counts
 from gateway.partition_reader import KafkaPartitionReader, OnRead, PartitionReader
 from gateway.record import Record
 from gateway.topic_follower import Following, TopicFollower
@@ -287,6 +288,10 @@ class KafkaBus:
 
     async def read(self, topic: str, start: dict[int, int], on_record: Callable[[Record], None]) -> dict[int, int]:
         return await in_daemon_thread(self._readers.read, topic, start, on_record)
+
+    async def partition_counts(self, topics: Iterable[str]) -> dict[str, int]:
+        """The number of partitions of each of these topics that exist. Raises BusError."""
+        return await in_daemon_thread(partition_counts, self._common, topics)
 
     def follow(self, positions: dict[tuple[str, int], int], on_records: Callable[[list[Record]], None]) -> Following:
         follower = TopicFollower(self._common, self._loop, on_records, self._on_fatal)
