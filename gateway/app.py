@@ -189,6 +189,7 @@ async def _serve(settings: Settings, part: str, stopping: asyncio.Future[None], 
     heartbeats = _heartbeats(node, hosts, None if cluster is None else cluster.shards)
     if cluster is not None:
         cluster.control.on_drain = heartbeats.drain
+        await cluster.alone()
     heartbeats.join(None if cluster is None else await cluster.open_links())
     used = (tls, quic)
     enrolled = [] if enrolment is None else [enrolment.file]

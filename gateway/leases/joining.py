@@ -23,6 +23,7 @@ from gateway.leases.control import Control
 from gateway.leases.follower import LeasesFollower
 from gateway.leases.losses import Losses
 from gateway.leases.member_links import MemberLinks
+from gateway.leases.namesakes import Namesakes
 from gateway.leases.owned_shards import OwnedShards
 from gateway.leases.owners import Owners
 from gateway.links.links import Links, LinkTls
@@ -56,7 +57,7 @@ log = structlog.get_logger(__name__)
 
 class Cluster:
     """This gateway's part in the cluster. `directory` has the files of spools. Make it once the process has its number;
-    then `open_links`, `listen`, `take_part`, and at the end `give_up` and `stop`."""
+    then `alone`, `open_links`, `listen`, `take_part`, and at the end `give_up` and `stop`."""
 
     def __init__(
         self,
@@ -118,6 +119,8 @@ class Cluster:
         self._written = RECORDS
         self._on_fatal = node.on_fatal
         members.listeners.append(self._check_version)
+        self._namesakes = Namesakes(me, table.get(me.name), timings.silent_s, node.on_fatal)
+        members.listeners.append(self._namesakes.heard)
         self._moves = None if not cluster.sockets else self._moves_of(hosts, home, cluster.sockets)
         self.owners = Owners(control.table, table, me, lambda shard: control.phase(shard) == "serving", loop.time)
         is_ramped = cluster.ramp_connects_per_s > 0
@@ -125,6 +128,10 @@ class Cluster:
         self._ramp = ConnectRamp(*ramp) if is_ramped else None
         self._relays = hosts.relay_to(self.owners, tls, self._ramp)
         control.listeners.append(self._lease_changed)
+
+    async def alone(self) -> None:
+        """Returns once no other process can be running under this gateway's name. Raises ClusterError if one is."""
+        await self._namesakes.alone()
 
     async def open_links(self) -> GatewayAddress | None:
         """Opens the listener for links; where others reach it, None if it is off. Raises SettingsError,
