@@ -29,7 +29,7 @@ from gateway.cluster.lease_table import Lease, LeaseTable
 from gateway.cluster.life import Claimed, Life
 from gateway.cluster.placement import Candidate, moves, standbys
 from gateway.cluster.timings import LeaseTimings
-from schemas.leases import Claim, Claimant, LeaseKey, Release, Standbys
+from schemas.leases import MOST_STANDBYS, Claim, Claimant, LeaseKey, Release, Standbys
 
 MOVES_AT_ONCE = 2
 """Shards that a draining member moves at the same time; others move one."""
@@ -238,7 +238,8 @@ class LeaseKeeper:
         """By placement, but first the member to which the shard is to move."""
         to = self._shards[shard].to
         first = [] if to is None else [to]
-        return first + [name for name in standbys(shard, self._me.name, self._members, self._count) if name != to]
+        others = [name for name in standbys(shard, self._me.name, self._members, self._count) if name != to]
+        return [*first, *others][:MOST_STANDBYS]
 
     def _keep(self, shard: int, now: float) -> Iterator[m.LeaseEffect]:
         """What is due of a shard of one's own."""

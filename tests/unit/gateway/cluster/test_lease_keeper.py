@@ -20,10 +20,10 @@ TIMINGS = LeaseTimings()
 class Member:
     """The keeper of `ME` with a log of its own; time passes in steps of 50 ms, and `living` write to `members`."""
 
-    def __init__(self, shards: int = 1, living: Iterable[Claimant] = (ME, B)) -> None:
+    def __init__(self, shards: int = 1, living: Iterable[Claimant] = (ME, B), standbys: int = 1) -> None:
         self.life = Life(ME, LifeTimings())
         self.table = LeaseTable(shards)
-        self.keeper = LeaseKeeper(ME, self.table, self.life, TIMINGS)
+        self.keeper = LeaseKeeper(ME, self.table, self.life, TIMINGS, standbys)
         self.living = list(living)
         self.state = "up"
         self.now = 0.0

@@ -3,7 +3,7 @@
 from gateway.cluster import lease_messages as m
 from gateway.cluster.life import Heard, LinkEnded, RedialResult
 from gateway.cluster.timings import LifeTimings
-from schemas.leases import LeaseKey, Release, Standbys
+from schemas.leases import MOST_STANDBYS, Claimant, LeaseKey, Release, Standbys, decode_lease, encode_lease
 from tests.unit.gateway.cluster.test_lease_keeper import ME, TIMINGS, B, C, Member, claim_of, written
 
 
@@ -99,3 +99,23 @@ def test_a_shard_that_does_not_freeze_begins_anew() -> None:
     member.tell(m.StandbyReady(0, "b"))
     assert written(member.passes(TIMINGS.freeze_s + 0.2)) == [claim_of(2)]
     assert member.claims(ME, 2) == [m.End(0, 1), m.Begin(0, 2)]
+
+
+def test_a_move_to_a_further_member_names_no_more_standbys_than_readers_accept() -> None:
+    """Q9: with as many standbys as there may be. All others would skip the record, and nobody would keep it warm."""
+    others = [Claimant(f"m{number}", 1) for number in range(MOST_STANDBYS + 1)]
+    member = Member(living=[ME, *others], standbys=MOST_STANDBYS).starts().serves()
+    before = standbys_of(member.passes(TIMINGS.standbys_s))
+    assert len(before) == MOST_STANDBYS
+    [to] = {other.name for other in others} - set(before)
+    member.tell(m.MoveTo(0, to))
+    assert standbys_of(member.passes(TIMINGS.standbys_s)) == [to, *before[:-1]]
+
+
+def standbys_of(effects: list[m.LeaseEffect]) -> list[str]:
+    """What readers of the last such record take from it. Raises RecordError if they skip it."""
+    last = [each for each in effects if isinstance(each, m.WriteLease) and isinstance(each.value, Standbys)][-1]
+    assert isinstance(last.value, Standbys)
+    _, read = decode_lease(last.key.encode(), encode_lease(last.value))
+    assert isinstance(read, Standbys)
+    return read.names
