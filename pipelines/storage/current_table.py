@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.records import Format, judged
+from pipelines.records import Format, judged, text
 from pipelines.storage.appends import Quarantine
 from pipelines.storage.table_files import TableFiles, query_id, until_committed
 from schemas.identity import hash_of
@@ -23,8 +23,8 @@ def current_rows(records: DataFrame, form: Format, columns: list[Column]) -> Dat
     `offset`; `good`; `quarantined` (:func:`pipelines.records.judged`); and the table's `columns`, except `bucket`,
     computed from `record`, as `form` parses it, and `timestamp`. The key column is null if the record belongs to
     another table."""
-    # A record without a value is valid: it ends the key.
-    ends = F.col("value").isNull() & F.col("key").isNotNull()
+    # A record without a value is valid: it ends the key, unless that is no text, which no key of a state is.
+    ends = F.col("value").isNull() & text("key").isNotNull()
     judgement = F.when(~ends, F.col("quarantined"))
     rows = records.transform(judged, form).withColumn("quarantined", judgement)
     good = F.col("quarantined").isNull().alias("good")

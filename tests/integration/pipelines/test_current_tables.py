@@ -84,6 +84,23 @@ def test_bad_records_change_nothing_and_are_reported(spark: SparkSession, tmp_pa
     assert reported == [1, 2]
 
 
+def test_an_end_of_a_key_that_is_no_text_is_reported(spark: SparkSession, tmp_path: Path) -> None:
+    """R12: nobody has such a key, so a record without a value ends nothing; the records beside it count."""
+    ensure_tables(str(tmp_path))
+    spark.sparkContext.setLocalProperty(QUERY_ID, "a-query")
+    reported: list[int] = []
+    table = current_table(
+        tmp_path,
+        PRESENCE,
+        client_presence.state_format(),
+        client_presence.columns(),
+        lambda batch: reported.extend(row.offset for row in batch.where("quarantined IS NOT NULL").collect()),
+    )
+    table(kafka_rows(spark, [told(0, "c", True), (b"\xff", None, "presence-state", 0, 1, AT_MS, None)]), 0)
+    assert [row.client for row in read_table(spark, str(tmp_path), PRESENCE).collect()] == ["c"]
+    assert reported == [1]
+
+
 def test_messages_of_the_mesh(spark: SparkSession, tmp_path: Path) -> None:
     """M9: what is known of each, with its claim if there is one."""
     ensure_tables(str(tmp_path))
