@@ -66,11 +66,15 @@ class KafkaWriter:
 
     def since(self, topic: str, partitions: int, since_ms: int) -> Iterator[Message]:
         """The records of `topic` appended at `since_ms` (ms since the epoch) or later, at least up to its current end.
-        Raises NotWritten if the broker does not answer."""
+        Raises NotWritten if the broker does not answer for each partition."""
         consumer = Consumer(self._client | {"group.id": NO_GROUP, "enable.auto.commit": False})
         try:
             asked = [TopicPartition(topic, number, since_ms) for number in range(partitions)]
-            starts = [p for p in consumer.offsets_for_times(asked, TIMEOUT_S) if p.offset >= 0]
+            found = consumer.offsets_for_times(asked, TIMEOUT_S)
+            for partition in found:
+                if partition.error is not None:
+                    raise KafkaException(partition.error)
+            starts = [p for p in found if p.offset >= 0]
             ends = {p.partition: consumer.get_watermark_offsets(p, TIMEOUT_S)[1] for p in starts}
             consumer.assign(starts)
             left = {p.partition for p in starts if p.offset < ends[p.partition]}
