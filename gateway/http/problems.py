@@ -1,6 +1,6 @@
 """Answers to refused requests: problem details (RFC 9457), and the HTTP status for each MQTT reason code."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from types import MappingProxyType
 from typing import Final
@@ -28,7 +28,8 @@ STATUSES: Final = (
 
 class Problem(GatewayError):
     """The request is refused. `reason` is a word for programs, `detail` a sentence for people, `allow` the methods for
-    a 405; `headers` are further ones. With `close` the connection ends and the rest of the request is not read."""
+    a 405; `headers` are further ones. With `close` the connection ends and the rest of the request is not read.
+    `filters` are the topic filters that are refused, if the request would be granted without them."""
 
     def __init__(
         self,
@@ -39,6 +40,7 @@ class Problem(GatewayError):
         allow: str = "",
         close: bool = False,
         headers: Mapping[str, str] = NO_HEADERS,
+        filters: Sequence[str] = (),
     ) -> None:
         super().__init__(detail)
         self.status = status
@@ -47,6 +49,7 @@ class Problem(GatewayError):
         self.allow = allow
         self.close = close
         self.headers = headers
+        self.filters = filters
 
 
 def bad_request(reason: str, detail: str) -> Problem:
@@ -87,10 +90,16 @@ def too_many_in_flight() -> Problem:
     return Problem(503, "too_many_in_flight", "too many messages are in flight to Kafka; nothing was stored")
 
 
-def refusal(code: ReasonCode) -> Problem:
-    """The problem for an MQTT reason code."""
+def refusal(code: ReasonCode, filters: Sequence[str] = ()) -> Problem:
+    """The problem for an MQTT reason code; `filters` as in :class:`Problem`, none if it may be granted soon (5xx)."""
     status, detail = _REFUSALS.get(code, (403, "the request is refused"))
-    return Problem(status, code.name.lower(), detail)
+    return Problem(status, code.name.lower(), detail, filters=filters if status < 500 else ())
+
+
+def refused_filters(filters: Sequence[str], codes: Sequence[ReasonCode]) -> Problem | None:
+    """The problem of a request for these filters, which has the first reason of them; None if all are granted."""
+    refused = [(f, code) for f, code in zip(filters, codes, strict=True) if code >= ReasonCode.UNSPECIFIED_ERROR]
+    return refusal(refused[0][1], [one for one, _ in refused]) if refused else None
 
 
 def not_admitted(error: NotAdmitted, has_credentials: bool) -> Problem:
@@ -102,15 +111,16 @@ def not_admitted(error: NotAdmitted, has_credentials: bool) -> Problem:
 
 
 def problem_response(problem: Problem) -> web.Response:
-    body = msgspec.json.encode(
-        {
-            "type": "about:blank",
-            "title": HTTPStatus(problem.status).phrase,
-            "status": problem.status,
-            "detail": problem.detail,
-            "reason": problem.reason,
-        }
-    )
+    content = {
+        "type": "about:blank",
+        "title": HTTPStatus(problem.status).phrase,
+        "status": problem.status,
+        "detail": problem.detail,
+        "reason": problem.reason,
+    }
+    if problem.filters:
+        content["filters"] = problem.filters
+    body = msgspec.json.encode(content)
     response = web.Response(status=problem.status, body=body, content_type=MEDIA_TYPE)
     if problem.status == 401:
         for challenge in CHALLENGES:

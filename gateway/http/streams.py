@@ -15,7 +15,7 @@ from gateway.host.authenticator import NotAdmitted
 from gateway.host.host_server import HostServer
 from gateway.http.event_window import StreamWindow
 from gateway.http.identity import Caller
-from gateway.http.problems import Problem, bad_request, not_admitted, refusal
+from gateway.http.problems import Problem, bad_request, not_admitted, refusal, refused_filters
 from gateway.http.stream_events import RETRY_MS, EventId
 from gateway.http.stream_link import Pace, StreamLink
 from gateway.http.target import Query
@@ -113,9 +113,9 @@ class Streams:
     def check(self, caller: Caller, asked: StreamRequest, elsewhere: int = 0) -> None:
         """Raises Problem 403 for a filter that is not allowed, 503 if too many streams are open, with the `elsewhere`
         that other gateways serve."""
-        for topic_filter in asked.filters:
-            if code := caller.rules.subscribe(topic_filter):
-                raise refusal(code)
+        problem = refused_filters(asked.filters, [caller.rules.subscribe(one) for one in asked.filters])
+        if problem is not None:
+            raise problem
         if len(self._links) + elsewhere >= self._settings.streams:
             raise Problem(503, "too_many_streams", "too many event streams are open; try again later")
 
@@ -225,9 +225,9 @@ class Streams:
         if asked.filters:
             wanted = [Subscription(f, asked.qos, retain_handling=_ONLY_IF_NEW) for f in asked.filters]
             await attached.home.subscribe(session, Subscribe(1, wanted), codes.extend)
-        refused = next((code for code in codes if code >= ReasonCode.UNSPECIFIED_ERROR), None)
-        if refused is not None:
-            return refusal(refused)
+        problem = refused_filters(asked.filters, codes)
+        if problem is not None:
+            return problem
         unlisted = [known for known in session.subscriptions if known not in self._wanted[session]]
         if unlisted:
             await attached.home.unsubscribe(session, Unsubscribe(1, unlisted))

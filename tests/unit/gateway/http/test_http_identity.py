@@ -158,6 +158,9 @@ def test_verdicts_of_the_rules_have_statuses(tmp_path: Path) -> None:
         assert await harness.stored() == []
         answer = await harness.request("GET", "/v1/stream?filter=closed", headers=BASIC)
         assert (answer.status, answer.reason) == (403, "not_authorized")
+        assert answer.json["filters"] == ["closed"]
+        answer = await harness.request("GET", "/v1/stream?filter=open&filter=closed&filter=closed/a", headers=BASIC)
+        assert answer.json["filters"] == ["closed", "closed/a"], "there may be a stream of the others"
         assert harness.home.session("http-ann") is None
 
     run(scenario())
