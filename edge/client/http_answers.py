@@ -8,14 +8,14 @@ another service does not pass; the message is then sent again on a later connect
 import base64
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Annotated, Final, NamedTuple, TypeAlias, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
 from edge.client.event_stream import reason_named
-from edge.errors import AnswerFault, ConnectRefused, MqttClientError, Unreachable
+from edge.errors import AnswerFault, ConnectRefused, MqttClientError, SubscribeRefused, Unreachable
 from mqtt.client_events import Closed, EndedBy
 from mqtt.codes import ReasonCode
 from mqtt.errors import LocalProtocolError
@@ -86,6 +86,7 @@ class _StoredBody(msgspec.Struct):
 class _Problem(msgspec.Struct):
     reason: Annotated[str, msgspec.Meta(max_length=100)]
     detail: str = ""
+    filters: tuple[str, ...] = ()
 
 
 def check_message(packet: Publish) -> None:
@@ -156,8 +157,9 @@ def judge_acknowledged(answer: Answer) -> None:
         raise AnswerFault(f"it answers {answer.status} to an acknowledgement")
 
 
-def stream_refused(answer: Answer) -> MqttClientError | None:
-    """The error of a stream that is not opened; None if it is."""
+def stream_refused(answer: Answer, filters: Collection[str]) -> MqttClientError | None:
+    """The error of a stream that is not opened; None if it is. SubscribeRefused names those of `filters`, at least one,
+    without which the gateway may open it."""
     if answer.status == 200:
         if answer.content_type == "text/event-stream" and _CLIENT_ID.fullmatch(answer.client_id):
             return None
@@ -177,6 +179,9 @@ def stream_refused(answer: Answer) -> MqttClientError | None:
         reason = ReasonCode.NOT_AUTHORIZED
     if answer.status == 431:
         reason = ReasonCode.PACKET_TOO_LARGE
+    refused = [one for one in problem.filters if one in filters]
+    if answer.status in (400, 403, 429) and refused:
+        return SubscribeRefused(dict.fromkeys(refused, max(reason, _LOWEST_FAILURE)), None)
     if answer.status in (400, 401, 403, 429, 431, 503):
         return ConnectRefused(Closed(reason, f"the gateway refused the connection: {text}", EndedBy.REFUSED))
     return Unreachable(f"the gateway answers {text}")

@@ -7,14 +7,16 @@ connections of their own (:mod:`edge.client.http_posts`).
 A gateway gives HTTP clients client ids of their own, `http-<user>:<client_id>` or `http:<client_id>`
 (:mod:`gateway.http.identity`); the stream's answer names it. A stream has its subscriptions from the beginning, so
 another subscription is another stream: the gateway continues the session, and what is unacknowledged comes again, but
-not to the application (:mod:`edge.client.http_events`).
+not to the application (:mod:`edge.client.http_events`). If the gateway no longer allows one of them, that one ends.
 """
 
 import asyncio
 import contextlib
+import logging
 import ssl
 from collections.abc import Callable
 from functools import partial
+from typing import Final
 
 import msgspec
 
@@ -43,6 +45,8 @@ from mqtt.errors import LocalProtocolError
 from mqtt.packets import Properties, Publish, Subscription
 from mqtt.topics import is_topic_filter
 from schemas.identity import inbox_of
+
+_log: Final = logging.getLogger("waystation.client")
 
 
 class HttpBearer(OneConnection):
@@ -95,13 +99,14 @@ class HttpBearer(OneConnection):
         )
         self.connections += 1
         try:
-            stream = await self._open_stream(self._filters)
+            stream, self._filters, refused = await self._open_allowed(self._filters)
         except AnswerFault as error:
             self._drop_connection()
             raise Unreachable(str(error)) from error
         except BaseException:
             self._drop_connection()
             raise
+        self._not_subscribed(refused)
         self._opened()
         self._is_paused = False
         self._begin(stream)
@@ -182,13 +187,29 @@ class HttpBearer(OneConnection):
 
     # -- inside: the stream --------------------------------------------------------------------------------------------
 
+    async def _open_allowed(self, filters: list[str]) -> tuple[HttpStream, list[str], dict[str, ReasonCode]]:
+        """A stream with those of the filters that the gateway allows; these filters; the reasons of the others. Raises
+        AnswerFault, ConnectRefused, Unreachable."""
+        refused: dict[str, ReasonCode] = {}
+        while True:
+            try:
+                return await self._open_stream(filters), filters, refused
+            except SubscribeRefused as error:
+                refused |= error.reasons
+                filters = [one for one in filters if one not in refused]
+
+    def _not_subscribed(self, refused: dict[str, ReasonCode]) -> None:
+        """The gateway no longer allows what it has granted, and would refuse the next stream too: the rest goes on."""
+        if refused:
+            _log.error("a subscription has ended: %s", SubscribeRefused(refused, None))
+
     async def _open_stream(self, filters: list[str]) -> HttpStream:
-        """Raises AnswerFault, ConnectRefused, Unreachable."""
+        """Raises AnswerFault, ConnectRefused, Unreachable, SubscribeRefused."""
         connection, last = self._connection, self._events.last
         if connection is None:
             raise AnswerFault("the connection has ended")
         stream = await connection.open_stream(stream_target(filters), last, self._limits.connect_timeout_s)
-        if (error := stream_refused(stream.answer)) is not None:
+        if (error := stream_refused(stream.answer, filters)) is not None:
             stream.close()
             raise error
         self._events.begin_stream()
@@ -251,17 +272,18 @@ class HttpBearer(OneConnection):
                 if wanted == self._filters:
                     return
                 before = self._stream
-                refused: SubscribeRefused | None = None
+                failure: SubscribeRefused | None = None
                 try:
                     self._reading.cancel()
                     await asyncio.wait([self._reading])
                     try:
-                        stream = await self._open_stream(wanted)
+                        stream, granted, refused = await self._open_allowed(wanted)
                     except ConnectRefused as error:
                         if not names:
                             raise
-                        refused = _subscribe_refused(names, error)
-                        stream = await self._open_stream(self._filters)  # perhaps the old one has lost its session
+                        failure = _subscribe_refused(names, error)
+                        # Perhaps the old one has lost its session.
+                        stream, granted, refused = await self._open_allowed(self._filters)
                 except MqttClientError as error:
                     self._lost_by(error)
                     continue
@@ -274,9 +296,13 @@ class HttpBearer(OneConnection):
                     stream.close()
                     continue
                 self._begin(stream)
-                if refused is not None:
-                    raise refused
-                self._filters = wanted
+                self._filters = granted
+                self._not_subscribed({one: reason for one, reason in refused.items() if one not in names})
+                if failure is None and not refused.keys().isdisjoint(names):
+                    reasons = {one: refused.get(one, ReasonCode.GRANTED_QOS_1) for one in names}
+                    failure = SubscribeRefused(reasons, None)
+                if failure is not None:
+                    raise failure
                 return
 
     async def _wait_connected(self) -> None:

@@ -13,6 +13,8 @@ from edge.client.connecting import Connected
 from edge.client.errors import NotReachable, NotSupported
 from edge.client.message import IncomingMessage, MessageState
 from edge.errors import ConnectionLost, PublishRefused, SubscribeRefused
+from gateway.host.authenticator import Credentials
+from gateway.shard.rules import ClientRules, Everything
 from harness.keys import Authority
 from mqtt.codes import ReasonCode
 from mqtt.errors import LocalProtocolError
@@ -187,6 +189,46 @@ def test_what_the_gateway_refuses(tmp_path: Path) -> None:
                 await van.publish("good", user_properties=[("", "x")])
             await asyncio.gather(*[van.publish("good", b"%d" % n) for n in range(40)])
             assert {(await anext(van.messages())).payload for _ in range(40)} == {b"%d" % n for n in range(40)}
+
+    run(scenario())
+
+
+class ChangingRules(Everything):
+    """All may be done, but these filters are refused."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.refused: set[str] = set()
+
+    def subscribe(self, topic_filter: str) -> ReasonCode:
+        return ReasonCode.NOT_AUTHORIZED if topic_filter in self.refused else ReasonCode.SUCCESS
+
+    async def admit(self, credentials: Credentials) -> ClientRules:
+        return self
+
+
+def test_a_subscription_that_is_no_longer_allowed_ends_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """R11: the rules have changed since it was granted. The client is told by the log, stays connected, publishes, and
+    keeps its other subscriptions, also when it changes them."""
+    rules = ChangingRules()
+
+    async def scenario() -> None:
+        harness = await HttpHarness(tmp_path, authenticator=rules).start()
+        async with client(url_of(harness)) as van:
+            await van.subscribe("a", "b", "c")
+            rules.refused.add("a")
+            bearer: Any = van._bearer
+            bearer.abort()
+            await eventually(lambda: bearer.connections == 2 and van.is_connected, "it is connected again")
+            assert "a (NOT_AUTHORIZED)" in caplog.text
+            rules.refused.add("b")
+            with pytest.raises(SubscribeRefused) as error:
+                await van.subscribe("d", "a")
+            assert error.value.reasons == {"d": ReasonCode.GRANTED_QOS_1, "a": ReasonCode.NOT_AUTHORIZED}
+            assert "b (NOT_AUTHORIZED)" in caplog.text
+            for topic in ("a", "b", "c", "d"):
+                await (await van.publish(topic, topic)).acknowledged
+            assert [(await anext(van.messages())).topic for _ in range(2)] == ["c", "d"]
 
     run(scenario())
 
