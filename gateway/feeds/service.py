@@ -133,7 +133,7 @@ class FeedService:
         if self._table.requests >= self._settings.requests:
             raise FeedLimitReached(
                 f"{self._settings.requests} administrative messages are remembered, and no more are allowed: try again "
-                f"later; each is forgotten {self._settings.request_kept_s:g} s after its request"
+                f"later; each is forgotten {self._settings.request_kept_s:g} s after its result"
             )
         payload = message.payload_base64 if message.payload is None else message.payload.encode()
         name = new_message_id()

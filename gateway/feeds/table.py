@@ -29,7 +29,8 @@ EXCHANGE: Final[tuple[Kind, ...]] = ("request", "announcement", "answer", "resul
 
 
 class Exchange:
-    """An administrative message that was asked for. `seen_at`: monotonic seconds; None: before the gateway started."""
+    """An administrative message that was asked for. `seen_at`: when the request was read, and then its result, in
+    monotonic seconds; None: before the gateway started."""
 
     __slots__ = ("kinds", "request", "result", "seen_at")
 
@@ -39,6 +40,12 @@ class Exchange:
         self.result: AdministrativeResult | None = None
         self.kinds: set[Kind] = set()
         """Of the records that are on the topic."""
+
+    @property
+    def is_promised(self) -> bool:
+        """An adapter has announced it and not ended it. It may wait for its number as long as the source is silent, and
+        only these records tell an adapter that starts again of it."""
+        return "announcement" in self.kinds and "result" not in self.kinds
 
 
 class Applied(NamedTuple):
@@ -118,6 +125,8 @@ class FeedTable:
         for one in self.registry.lapsed(now, since, grace_s):
             yield RegistryKey("subscriber", one.feed, one.name)
         for (feed, name), exchange in self._exchanges.items():
+            if exchange.is_promised:
+                continue
             seen_at = since if exchange.seen_at is None else exchange.seen_at
             if now - seen_at > self._settings.request_kept_s:
                 for kind in EXCHANGE:
@@ -139,7 +148,7 @@ class FeedTable:
         if isinstance(record, AdministrativeRequest):
             exchange.request = record
         elif isinstance(record, AdministrativeResult):
-            exchange.result = record
+            exchange.result, exchange.seen_at = record, now
         if len(self._exchanges) <= self._settings.requests:
             return 0
         del self._exchanges[next(iter(self._exchanges))]

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from feeds.registry_records import AdministrativeResult, Assignment, RegistryKey, decode
+from feeds.registry_records import AdministrativeResult, AnnouncementRecord, Assignment, RegistryKey, decode
 from gateway.feeds.follower import FeedFollower
 from gateway.feeds.service import FeedService
 from gateway.memory_bus import MemoryBroker, MemoryBus
@@ -70,6 +70,11 @@ class FeedGateways:
 
     def result(self, name: str, outcome: Any) -> None:
         self.write(RegistryKey("result", FEED, name), AdministrativeResult(outcome=outcome, after=7, part=1))
+
+    def announcement(self, name: str) -> None:
+        """An adapter announces the message: it is sent after number 7."""
+        record = AnnouncementRecord(stream="radar@1", after=7, part=1, payload=b"", adapter="active", boot=1)
+        self.write(RegistryKey("announcement", FEED, name), record)
 
     def assignments(self) -> list[Assignment]:
         """All on the topic, in their order."""

@@ -233,6 +233,35 @@ def test_administrative_messages_are_asked_for_answered_and_forgotten() -> None:
     run(scenario())
 
 
+def test_what_an_adapter_has_announced_stays_on_the_topic_until_it_has_a_result() -> None:
+    """S4: the source may be silent for long, and an adapter that starts again knows of the message by these records
+    only. The result stays as long as any other."""
+
+    async def scenario() -> None:
+        here = FeedGateways(request_kept_s=30.0)
+        first, bus = await here.gateway()
+        asked = await first.administrative(FEED, AdministrativeMessage(stream="radar@1", payload="x", lead=3), "ann")
+        here.announcement(asked.id)
+        await asyncio.sleep(300.0)
+        left = here.keys()
+        assert [key.split(b"/")[0] for key in left] == [b"announcement", b"request"]
+        here.stop()
+        bus.crash()
+        later, _ = await here.gateway()
+        await asyncio.sleep(300.0)
+        assert here.keys() == left
+        here.result(asked.id, "both")
+        await asyncio.sleep(20.0)
+        state = later.administrative_state(FEED, asked.id)
+        assert state is not None
+        assert state.outcome == "both"
+        await asyncio.sleep(100.0)
+        assert here.keys() == []
+        here.stop()
+
+    run(scenario())
+
+
 def test_lapsed_subscribers_are_removed_from_the_topic_also_those_from_before() -> None:
     """S1: a gateway that starts later removes what nobody renews; what is renewed stays."""
 
