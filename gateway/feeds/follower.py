@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import structlog
 
-from feeds.registry_records import Assignment, RegistryKey, decode
+from feeds.registry_records import Assignment, Kind, RegistryKey, decode
 from gateway.bus import Bus
 from gateway.errors import BusError
 from gateway.feeds.answers import feed_state
@@ -64,6 +64,7 @@ class FeedFollower:
         self._timer: asyncio.TimerHandle | None = None
         self._cleaner: asyncio.TimerHandle | None = None
         self._decided: dict[int, asyncio.Future[bool]] = {}
+        self._unread: dict[RegistryKey, None] = {}
         self._started_at = now()
         self._skipped = SkippedRecords("feeds", counts, "feed_records_skipped", now)
 
@@ -89,8 +90,14 @@ class FeedFollower:
         """Writes a record; None removes the key. The result is its offset, or BusError."""
         stored: asyncio.Future[int] = self._loop.create_future()
         value = None if record is None else encode(record)
-        self._bus.produce(self._topic, 0, key.encode(), value, None, partial(self._stored, stored))
+        if record is not None:
+            self._unread[key] = None
+        self._bus.produce(self._topic, 0, key.encode(), value, None, partial(self._stored, stored, key))
         return stored
+
+    def unread(self, kind: Kind) -> list[RegistryKey]:
+        """Of records of a kind that this gateway has written, those that it has not read back: the table lacks them."""
+        return [key for key in self._unread if key.kind == kind]
 
     async def decided(self, offset: int) -> bool:
         """Whether the assignment that is at this offset counts; returns once it has been read."""
@@ -104,9 +111,10 @@ class FeedFollower:
         finally:
             self._decided.pop(offset, None)
 
-    def _stored(self, stored: asyncio.Future[int], error: Any, record: Record) -> None:
+    def _stored(self, stored: asyncio.Future[int], key: RegistryKey, error: Any, record: Record) -> None:
         if error is not None:
             self._counts["feed_records_refused"] += 1
+            self._unread.pop(key, None)
         if stored.done():
             return
         if error is None:
@@ -133,6 +141,7 @@ class FeedFollower:
         offset = record.offset() or 0
         try:
             key, content = decode(record.key(), record.value())
+            self._unread.pop(key, None)
             if content is not None:
                 self.table.accept(key.feed)
             changes = now is not None and self._watch.changes(key, content, now)

@@ -73,17 +73,16 @@ class FeedService:
         """Registers a subscriber, or renews it; returns once that is stored. Raises FeedConflict if another identity
         has the name, FeedLimitReached, BusError."""
         now = self._now()
-        known = self._table.registry.subscriber(feed, request.subscriber)
-        is_live = known is not None and known.heard_at is not None and now - known.heard_at <= known.record.ttl_s
+        key = RegistryKey("subscriber", feed, request.subscriber)
         self._check_owner(feed, request.subscriber, identity)
-        if not is_live and self._table.subscribers(now).total() >= self._settings.subscribers:
+        if not self._is_live(key, now) and self._subscribers(key, now) >= self._settings.subscribers:
             raise FeedLimitReached(
                 f"{self._settings.subscribers} subscribers of feeds are known, and no more are allowed: unsubscribe "
                 "those that have ended, or raise feeds.subscribers"
             )
         ttl_s = self._settings.subscriber_ttl_s
         record = Subscription(mode=request.mode, identity=_cut(identity), ttl_s=ttl_s, at_us=self._now_us())
-        await self._follower.write(RegistryKey("subscriber", feed, request.subscriber), record)
+        await self._follower.write(key, record)
         status = status_of(self._table.registry, feed, self._now())
         return BrokeredPair(
             feed=feed,
@@ -130,7 +129,7 @@ class FeedService:
     async def administrative(self, feed: str, message: AdministrativeMessage, identity: str) -> AdministrativeState:
         """Asks the active adapter for an administrative message; returns once the request is stored. Raises
         FeedLimitReached, BusError."""
-        if self._table.requests >= self._settings.requests:
+        if self._table.requests + len(self._follower.unread("request")) >= self._settings.requests:
             raise FeedLimitReached(
                 f"{self._settings.requests} administrative messages are remembered, and no more are allowed: try again "
                 f"later; each is forgotten {self._settings.request_kept_s:g} s after its result"
@@ -163,6 +162,16 @@ class FeedService:
                 "no_revision_left",
                 f"the assignment of {feed} has the highest revision: remove its record from the topic",
             )
+
+    def _subscribers(self, key: RegistryKey, now: float) -> int:
+        """How many there are besides this one: those that the table has, and those on their way to it."""
+        coming = sum(1 for one in self._follower.unread("subscriber") if one != key and not self._is_live(one, now))
+        return self._table.subscribers(now).total() + coming
+
+    def _is_live(self, key: RegistryKey, now: float) -> bool:
+        """Whether the table has this subscriber, and it has not lapsed."""
+        known = self._table.registry.subscriber(key.feed, key.name)
+        return known is not None and known.heard_at is not None and now - known.heard_at <= known.record.ttl_s
 
     def _check_owner(self, feed: str, name: str, identity: str) -> None:
         known = self._table.registry.subscriber(feed, name)

@@ -296,6 +296,36 @@ def test_no_more_subscribers_than_allowed() -> None:
     run(scenario())
 
 
+def test_calls_at_the_same_time_are_held_to_the_limits_together() -> None:
+    """S1, S4: what is on its way to the topic counts, so no live entry is displaced; what Kafka refuses does not."""
+
+    async def scenario() -> None:
+        here = FeedGateways(subscribers=2, requests=2)
+        service, bus = await here.gateway()
+        message = AdministrativeMessage(stream="radar@1", payload="x", lead=3)
+        for renewed in ("a", "a"):
+            await service.subscribe(FEED, SubscriberRequest(subscriber=renewed), "ann")
+            await asyncio.sleep(0.1)
+        bus.refused[TOPIC] = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+        with pytest.raises(BusError):
+            await service.subscribe(FEED, SubscriberRequest(subscriber="z"), "ann")
+        with pytest.raises(BusError):
+            await service.administrative(FEED, message, "ann")
+        bus.refused.clear()
+        calls = [service.subscribe(FEED, SubscriberRequest(subscriber=name), "ann") for name in "abbcd"]
+        outcomes = await asyncio.gather(*calls, return_exceptions=True)
+        assert [isinstance(one, FeedLimitReached) for one in outcomes] == [False, False, False, True, True]
+        asked = [service.administrative(FEED, message, "ann") for _ in range(4)]
+        outcomes = await asyncio.gather(*asked, return_exceptions=True)
+        assert [isinstance(one, FeedLimitReached) for one in outcomes] == [False, False, True, True]
+        await asyncio.sleep(0.1)
+        assert service.state(FEED).subscribers == 2
+        assert here.counts[0]["feed_entries_forgotten"] == 0
+        here.stop()
+
+    run(scenario())
+
+
 def test_whatever_is_on_the_topic_the_service_goes_on_and_counts_it() -> None:
     """S1: malformed records, contradicting sources, feeds without end, revisions without a successor."""
 
