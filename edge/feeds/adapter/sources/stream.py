@@ -10,6 +10,7 @@ source that is silent.
 
 import asyncio
 import contextlib
+import logging
 import os
 from collections.abc import Callable
 from typing import Final
@@ -21,6 +22,7 @@ from edge.feeds.errors import SourceUnusable
 from edge.keep_alive import keep_alive
 from edge.reconnect import STABLE_S, FullJitter
 
+_log = logging.getLogger("waystation.feed")
 READ_BYTES: Final = 65_536
 CONNECT_S: Final = 10.0
 
@@ -122,6 +124,7 @@ class TcpListenSource:
         self._unanswered_s, self._waiting_max, self._on_listening = unanswered_s, waiting_max, on_listening
         self._turn = asyncio.Lock()
         self._reading: set[asyncio.Task[None]] = set()
+        self._refused = 0  # since the last connection was taken
 
     async def run(self) -> None:
         """Never returns. Raises SourceUnusable if the address cannot be used."""
@@ -146,7 +149,9 @@ class TcpListenSource:
         self._reading.add(task)
         try:
             if len(self._reading) > 1 + self._waiting_max:
+                self._refuse(writer)
                 return
+            self._refused = 0
             keep_alive(writer.get_extra_info("socket"), self._unanswered_s)
             async with self._turn:
                 self._intake.is_now("up")
@@ -156,3 +161,16 @@ class TcpListenSource:
         finally:
             self._reading.remove(task)
             writer.close()
+
+    def _refuse(self, writer: asyncio.StreamWriter) -> None:
+        """Says so once: whoever is refused mostly tries again and again."""
+        self._refused += 1
+        if self._refused == 1:
+            host, port, *_ = writer.get_extra_info("peername") or ("an unknown address", 0)
+            _log.warning(
+                "refuses connections, the first from %s:%s: one is read and %s wait; if their senders are gone, they "
+                "end after limits.unanswered_s",
+                host,
+                port,
+                self._waiting_max,
+            )

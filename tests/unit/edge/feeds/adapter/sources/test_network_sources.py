@@ -112,6 +112,29 @@ def test_a_listener_reads_one_connection_after_the_other() -> None:
     asyncio.run(scenario())
 
 
+def test_connections_beyond_the_limit_are_refused_and_the_log_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    """Once until another one is taken, however often they try."""
+    ports: list[int] = []
+
+    async def refused() -> None:
+        reader, writer = await asyncio.open_connection(HOST, ports[0])
+        assert await reader.read() == b""
+        writer.close()
+
+    async def scenario() -> None:
+        source = TcpListenSource(HOST, 0, make, KeptIntake(), UNANSWERED_S, waiting_max=1, on_listening=ports.append)
+        async with running(source):
+            await until(lambda: bool(ports))
+            taken = [await asyncio.open_connection(HOST, ports[0]) for _ in range(2)]
+            for _ in range(3):
+                await refused()
+            assert caplog.text.count("refuses connections, the first from 127.0.0.1:") == 1
+            for _, writer in taken:
+                writer.close()
+
+    asyncio.run(scenario())
+
+
 def probed_in_s(port: int, peer_port: int) -> float | None:
     """When the kernel probes the connection between two local ports, at the end that has `port`; None if it does not
     (proc(5): timer 2 of /proc/net/tcp is that of probes, its time is in hundredths of a second)."""
