@@ -95,6 +95,7 @@ class SynchroniseSettings:
     put_off: int = 3  # times that a message is put off; then it is sent anyway
     open_announcements: int = 1_000  # that wait for their turn
     answers: int = 10_000  # that the backup remembers; more than wait for their turn
+    payload_bytes: int = 64 << 20  # of the messages that an adapter remembers
 
     def __post_init__(self) -> None:
         if not 0 < self.open_announcements < self.answers or self.threshold < 1 or self.put_off < 0:

@@ -20,6 +20,8 @@ that is gone. A switch does not end an announcement: who made it carries it out,
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from msgspec.structs import replace
+
 from edge.feeds.adapter.administrative_items import Item, Steps, Streams, View
 from feeds.message import NUMBER_MAX
 from feeds.registry_records import (
@@ -47,7 +49,8 @@ ANSWER_S: Final = 5.0
 
 class Administration:
     """`adapter`: its name; `feed`: that of its feed. Requests beyond `settings.open_announcements` are refused, and
-    those beyond `settings.answers` are not remembered. `keep_s`: how long a result stays on the topic."""
+    those beyond `settings.answers` are not remembered; so are requests whose payloads pass `settings.payload_bytes`.
+    `keep_s`: how long a result stays on the topic. `ignored` counts records that are not remembered."""
 
     def __init__(self, feed: str, adapter: str, settings: SynchroniseSettings, keep_s: float) -> None:
         self._feed, self._adapter = feed, adapter
@@ -56,6 +59,7 @@ class Administration:
         self._places: dict[tuple[str, int, int], str] = {}  # whose place it is, by the topic's order
         self._claimed: dict[tuple[str, int, int], str] = {}  # announced here, and not read back yet
         self._streams: Streams | None = None  # while the adapter sends
+        self._payload_bytes = 0  # of all items
         self.ignored = 0
 
     # -- what the topic says -------------------------------------------------------------------------------------------
@@ -64,13 +68,12 @@ class Administration:
         """Takes a record of the topic, in its order. Kinds that are none of its business are ignored."""
         if key.feed != self._feed or key.kind not in ("request", "announcement", "answer", "result"):
             return
-        if record is None:
-            if key.kind == "result":
-                self._items.pop(key.name, None)
-            elif (item := self._items.get(key.name)) is not None and item.announcement is None and not item.result:
-                del self._items[key.name]
-            return
         item = self._items.get(key.name)
+        if record is None:
+            is_undone = item is not None and item.announcement is None and item.result is None
+            if key.kind == "result" or is_undone:
+                self._forget(key.name)
+            return
         if item is None:
             if len(self._items) >= self._settings.answers:
                 self.ignored += 1
@@ -78,7 +81,7 @@ class Administration:
             item = self._items[key.name] = Item()
         match record:
             case AdministrativeRequest():
-                item.request = record
+                self._requested(item, record)
             case AnnouncementRecord():
                 self._announced(key.name, item, record)
             case AnswerRecord():
@@ -86,16 +89,27 @@ class Administration:
             case AdministrativeResult():
                 item.result, item.result_at = record, now
 
+    def _requested(self, item: Item, record: AdministrativeRequest) -> None:
+        """Its payload is kept until the message is announced: the announcement has it too."""
+        item.is_refused = item.announcement is None and not self._keep(item, len(record.payload))
+        has_payload = item.announcement is None and not item.is_refused
+        item.request = record if has_payload else replace(record, payload=b"")
+
     def _announced(self, name: str, item: Item, record: AnnouncementRecord) -> None:
         if item.announcement is not None and record.attempt <= item.announcement.attempt:
             return
-        self._unschedule(item)
-        item.announcement, item.asked = record, max(item.asked, record.attempt)
         place = record.stream, record.after, record.part
         self._places.setdefault(place, name)
         self._claimed.pop(place, None)
         while len(self._places) > self._settings.answers:
             del self._places[next(iter(self._places))]
+        if not self._keep(item, len(record.payload)):
+            self.ignored += 1
+            return
+        self._unschedule(item)
+        item.announcement, item.asked = record, max(item.asked, record.attempt)
+        if item.request is not None:
+            item.request, item.is_refused = replace(item.request, payload=b""), False
 
     def _answered(self, item: Item, record: AnswerRecord) -> None:
         announcement = item.announcement
@@ -105,6 +119,19 @@ class Administration:
             return
         if item.answer is None or item.answer.attempt < record.attempt:
             item.answer = record
+
+    def _keep(self, item: Item, payload_bytes: int) -> bool:
+        """Counts an item's payload instead of the one that it had; False: it would pass the limit."""
+        total = self._payload_bytes - item.payload_bytes + payload_bytes
+        if total > self._settings.payload_bytes:
+            return False
+        self._payload_bytes, item.payload_bytes = total, payload_bytes
+        return True
+
+    def _forget(self, name: str) -> None:
+        item = self._items.pop(name, None)
+        if item is not None:
+            self._keep(item, 0)
 
     # -- what the adapter sends ----------------------------------------------------------------------------------------
 
@@ -207,6 +234,11 @@ class Administration:
             reason = f"this feed has no source stream {stream[:100]!r}"
         elif waiting >= self._settings.open_announcements:
             reason = f"{waiting} administrative messages wait for their turn: try later"
+        elif item.is_refused:
+            reason = (
+                f"administrative messages with {self._payload_bytes} bytes are remembered, and this one does not fit: "
+                "try later, or raise administration.payload_bytes"
+            )
         if last is None or reason:
             self._end(name, item, AdministrativeResult(outcome="refused", reason=reason), steps)
             return

@@ -44,13 +44,15 @@ class Steps(NamedTuple):
 @dataclass(slots=True)
 class Item:
     """One request, by its id. `asked` is the attempt that was announced last, `answering` the one that was answered
-    last, whether read back or not; `refused_at`: it was refused before its number was reached."""
+    last, whether read back or not; `payload_bytes` counts against the limit."""
 
     request: AdministrativeRequest | None = None
     announcement: AnnouncementRecord | None = None
     answer: AnswerRecord | None = None
     result: AdministrativeResult | None = None
     result_at: float | None = None
+    payload_bytes: int = 0
+    is_refused: bool = False  # its payload does not fit
     asked: int = -1
     answering: int = -1
     is_scheduled: bool = False

@@ -121,6 +121,7 @@ class AdministrationSection(Section, frozen=True):
     put_off: Natural = 3
     threshold: Positive = 10_000
     open: Annotated[int, Meta(ge=1, le=100_000)] = 1_000
+    payload_bytes: Annotated[int, Meta(ge=131_072)] = 64 << 20
     keep_s: Seconds = 60.0
 
 
@@ -185,6 +186,7 @@ def synchronise_settings(administration: AdministrationSection) -> SynchroniseSe
         put_off=administration.put_off,
         open_announcements=administration.open,
         answers=10 * administration.open,
+        payload_bytes=administration.payload_bytes,
     )
 
 

@@ -191,6 +191,25 @@ def test_what_is_asked_of_an_unknown_stream_is_refused_and_removed_later() -> No
     assert not active.unsent
 
 
+def test_requests_whose_payloads_do_not_fit_are_refused_until_others_are_removed() -> None:
+    """By the acting adapter; both remember `payload_bytes` at most, whoever fills the topic."""
+    pair = Pair(SynchroniseSettings(threshold=6, payload_bytes=3))
+    for _ in range(4):
+        pair.request()
+    pair.settle()
+    outcomes = [found[-1].outcome for _, found in sorted(pair.results().items())]
+    assert outcomes == ["both", "both", "both", "refused"]
+    refused = pair.results()[b"4"][-1]
+    assert "administration.payload_bytes" in refused.reason
+    for side in pair.sides:
+        side.now += KEEP_S
+    pair.settle()
+    pair.request()
+    pair.settle()
+    assert pair.results()[b"5"][-1].outcome == "both"
+    assert len({place for place, found in pair.places().items() if found}) == 4
+
+
 def test_a_place_that_both_announce_is_the_first_ones() -> None:
     """A switch while announcements are on their way: both adapters announce at the same place (S4)."""
     pair = calm_pair()
