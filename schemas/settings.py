@@ -22,6 +22,7 @@ from schemas.console_settings import ConsoleSettings
 from schemas.enrolment_settings import EnrolmentSettings, check_enrolment
 from schemas.errors import SettingsError
 from schemas.feed_settings import FeedsSettings, GatewayFeedsSettings, check_feeds
+from schemas.http_settings import HttpSettings, check_http
 from schemas.maintain_settings import MaintainSettings, check_maintain
 from schemas.member_settings import (
     AccessPointSettings,
@@ -145,24 +146,6 @@ class GatewayLimits(Section, frozen=True, kw_only=True):
     def open_files(self) -> int:
         """How many open files the gateway's process needs for this many connections."""
         return self.connections + RESERVED_FILES
-
-
-class HttpSettings(Section, frozen=True, kw_only=True):
-    """The HTTP bearer. `limits.packet_bytes` limits its bodies, and its connections count like all others."""
-
-    requests: Positive
-    streams: Positive
-    header_bytes: Annotated[int, Meta(ge=1024, le=65536)]
-    header_fields: Annotated[int, Meta(ge=16, le=1024)]
-    read_timeout_s: Seconds
-    write_timeout_s: Seconds
-    kafka_timeout_s: Seconds
-    heartbeat_s: Seconds
-    stream_window: Annotated[int, Meta(ge=1, le=65535)]
-    stream_expiry_s: Positive
-    idempotency_keys: Positive
-    idempotency_s: Seconds
-    origins: list[str]
 
 
 class GatewaySettings(Section, frozen=True, kw_only=True):
@@ -328,6 +311,7 @@ def _broken_rules(settings: Settings) -> Iterator[str]:
         lambda: _check_bearers(gateway),
         lambda: check_members(gateway.host, gateway.cluster, gateway.advertise),
         lambda: check_mesh(gateway.mesh, gateway.limits.packet_bytes),
+        lambda: check_http(gateway.http, gateway.limits.packet_bytes, gateway.mesh),
         lambda: check_enrolment(gateway.enrolment),
         lambda: check_feeds(settings.feeds, gateway.feeds),
         lambda: check_access(gateway.host, gateway.tls, gateway.authentication),

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
-from gateway.http.body import read_json_body
+from gateway.http.body import BodyReader
 from gateway.http.bundles_elsewhere import Asked, BundlesElsewhere
 from gateway.http.bundles_handler import CERTIFICATES_BYTES, RECEIPTS_BYTES, WAITING_BYTES, BundlesHandler
 from gateway.http.identity import Caller, Origin
@@ -14,7 +14,7 @@ from schemas.mesh_api import BUNDLES_PATH, CERTIFICATES_PATH, MESH_PATH, RECEIPT
 
 
 class BundleRoutes:
-    """`caller` admits a request's client, `origin` says where it comes from. A body has to come within `read_s`."""
+    """`caller` admits a request's client, `origin` says where it comes from."""
 
     def __init__(
         self,
@@ -22,10 +22,10 @@ class BundleRoutes:
         elsewhere: BundlesElsewhere,
         caller: Callable[[web.BaseRequest], Awaitable[Caller]],
         origin: Callable[[web.BaseRequest], Origin],
-        read_s: float,
+        bodies: BodyReader,
     ) -> None:
         self._handler, self._elsewhere = handler, elsewhere
-        self._caller, self._origin, self._read_s = caller, origin, read_s
+        self._caller, self._origin, self._bodies = caller, origin, bodies
 
     def routes(self) -> list[web.RouteDef]:
         return [
@@ -40,14 +40,14 @@ class BundleRoutes:
         caller, handler = await self._caller(request), self._handler
         query_of(request).done(())
         with handler.bringing(caller):
-            body = await read_json_body(request, handler.body_bytes, self._read_s)
+            body = await self._bodies.read_json(request, handler.body_bytes)
             return json_response(await handler.take(caller, body))
 
     async def _give_waiting(self, request: web.Request) -> web.Response:
         caller = await self._caller(request)
         query_of(request).done(())
         with self._handler.asking(caller):
-            body = await read_json_body(request, WAITING_BYTES, self._read_s)
+            body = await self._bodies.read_json(request, WAITING_BYTES)
             asked = Asked(request, caller, self._origin(request))
             return json_response(await self._elsewhere.give_waiting(asked, body))
 
@@ -55,7 +55,7 @@ class BundleRoutes:
         caller = await self._caller(request)
         query_of(request).done(())
         with self._handler.bringing(caller):
-            body = await read_json_body(request, RECEIPTS_BYTES, self._read_s)
+            body = await self._bodies.read_json(request, RECEIPTS_BYTES)
             asked = Asked(request, caller, self._origin(request))
             return json_response(await self._elsewhere.take_receipts(asked, body))
 
@@ -68,5 +68,5 @@ class BundleRoutes:
         caller, handler = await self._caller(request), self._handler
         query_of(request).done(())
         with handler.bringing(caller):
-            body = await read_json_body(request, CERTIFICATES_BYTES, self._read_s)
+            body = await self._bodies.read_json(request, CERTIFICATES_BYTES)
             return json_response(await handler.exchange_certificates(body))

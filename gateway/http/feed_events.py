@@ -16,7 +16,7 @@ from gateway.http.identity import Caller
 from gateway.http.stream_events import RETRY_MS, EventId, comment, end_event
 from gateway.http.streams import STREAM_HEADERS
 from mqtt.codes import ReasonCode
-from schemas.settings import HttpSettings
+from schemas.http_settings import HttpSettings
 
 
 class FeedStream:

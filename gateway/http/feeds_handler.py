@@ -20,7 +20,7 @@ from feeds.message import FEED_NAME
 from gateway.errors import BusError, FeedConflict, FeedLimitReached
 from gateway.feeds.service import FeedService
 from gateway.host.host_server import HostServer
-from gateway.http.body import read_json_body
+from gateway.http.body import BodyReader
 from gateway.http.feed_events import FeedStream
 from gateway.http.identity import Caller, one_header
 from gateway.http.message_presence_handler import decoded
@@ -40,7 +40,7 @@ from schemas.feed_api import (
     SubscriberRequest,
     SwitchRequest,
 )
-from schemas.settings import HttpSettings
+from schemas.http_settings import HttpSettings
 
 SUBSCRIBER_BYTES: Final = 4_096
 SWITCH_BYTES: Final = 16_384
@@ -63,12 +63,14 @@ class FeedsHandler:
         service: FeedService | None,
         hosts: HostServer,
         settings: HttpSettings,
+        bodies: BodyReader,
         caller: Callable[[web.BaseRequest], Awaitable[Caller]],
         cross_origin: Callable[[web.BaseRequest], dict[str, str]],
     ) -> None:
         self._service = service
         self._hosts = hosts
         self._settings = settings
+        self._bodies = bodies
         self._caller = caller
         self._cross_origin = cross_origin
         self._streams: set[FeedStream] = set()
@@ -110,7 +112,7 @@ class FeedsHandler:
     async def _subscribe(self, request: web.Request) -> web.Response:
         caller, service, feed = await self._reader(request)
         query_of(request).done(())
-        body = await read_json_body(request, SUBSCRIBER_BYTES, self._settings.read_timeout_s)
+        body = await self._bodies.read_json(request, SUBSCRIBER_BYTES)
         asked = decoded(body, SubscriberRequest)
         return json_response(await self._stored(service.subscribe(feed, asked, caller.client)))
 
@@ -131,13 +133,13 @@ class FeedsHandler:
     async def _switch(self, request: web.Request) -> web.Response:
         caller, service, feed = await self._with_right(request, "switch")
         query_of(request).done(())
-        body = await read_json_body(request, SWITCH_BYTES, self._settings.read_timeout_s)
+        body = await self._bodies.read_json(request, SWITCH_BYTES)
         return json_response(await self._stored(service.switch(feed, decoded(body, SwitchRequest), caller.client)))
 
     async def _ask_administrative(self, request: web.Request) -> web.Response:
         caller, service, feed = await self._with_right(request, "administrative")
         query_of(request).done(())
-        body = await read_json_body(request, ADMINISTRATIVE_BYTES, self._settings.read_timeout_s)
+        body = await self._bodies.read_json(request, ADMINISTRATIVE_BYTES)
         message = decoded(body, AdministrativeMessage)
         if (message.payload is None) is (message.payload_base64 is None):
             raise bad_request("malformed_body", "send either payload or payload_base64")

@@ -27,7 +27,7 @@ from gateway.http.identity import Origin
 from gateway.http.problems import Problem, bad_request
 from gateway.http.stream_events import end_event
 from mqtt.codes import ReasonCode
-from schemas.settings import HttpSettings
+from schemas.http_settings import HttpSettings
 
 ANSWER_BYTES: Final = 65_536
 """The most that the answer to one client's own request has; a stream has no end."""

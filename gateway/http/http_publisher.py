@@ -14,8 +14,8 @@ from gateway.shard.keyed import fingerprint
 from gateway.shard.messages import Delivery, Message
 from gateway.shard.shard_home import ShardHome
 from mqtt.codes import ReasonCode
+from schemas.http_settings import HttpSettings
 from schemas.identity import derived_message_id, new_message_id
-from schemas.settings import HttpSettings
 
 
 class Stored(NamedTuple):

@@ -16,7 +16,7 @@ from gateway.feeds.service import FeedService
 from gateway.host.host_server import HostServer
 from gateway.host.proxies import TrustedProxies
 from gateway.host.tls import ServerTls, common_name, handshake_of
-from gateway.http.body import read_body, read_json_body
+from gateway.http.body import BodyReader
 from gateway.http.bundle_routes import BundleRoutes
 from gateway.http.bundles_elsewhere import BundlesElsewhere
 from gateway.http.bundles_handler import BundlesHandler, Mesh
@@ -77,6 +77,7 @@ class HttpServer:
         self._hosts = hosts
         self._gateway = settings
         self._settings = settings.http
+        self.bodies = BodyReader(settings.http)
         self._streams = Streams(hosts, settings.http)
         self._forwarding = Forwarding(hosts, settings.http)
         hosts.member_http = partial(self._connection, is_member=True)
@@ -85,10 +86,10 @@ class HttpServer:
         self._presence_handler = MessagePresenceHandler(hosts, settings.http.kafka_timeout_s, platform)
         handler = BundlesHandler(mesh, settings.mesh, hosts.now)
         elsewhere = BundlesElsewhere(handler, self._forwarding, hosts, settings.mesh)
-        bundles = BundleRoutes(handler, elsewhere, self._caller, self._origin, settings.http.read_timeout_s)
+        bundles = BundleRoutes(handler, elsewhere, self._caller, self._origin, self.bodies)
         self._connect_handler = ConnectHandler(access_point, settings.limits.client_id_bytes)
         self._enrolment_handler = EnrolmentHandler(enrolment, settings.enrolment, asyncio.get_running_loop().time)
-        self._feeds_handler = FeedsHandler(feeds, hosts, settings.http, self._caller, self._cross_origin)
+        self._feeds_handler = FeedsHandler(feeds, hosts, settings.http, self.bodies, self._caller, self._cross_origin)
         self._openapi = msgspec.json.encode(openapi(settings))
         self._checks_host = trusts_this_machine(settings.host, settings.authentication)
         self._requests = 0
@@ -228,7 +229,7 @@ class HttpServer:
         message = posted(raw_tail(request), query_of(request), request.headers)
         if "Content-Encoding" in request.headers:
             raise Problem(415, "content_encoding", "Content-Encoding is not supported: the body is delivered as it is")
-        body = await read_body(request, self._hosts.limits.packet_bytes, self._settings.read_timeout_s)
+        body = await self.bodies.read(request, self._hosts.limits.packet_bytes)
         message.packet.payload = body
         if message.key and caller.is_known:
             answered = await self._forwarding.answer(request, self._origin(request), caller.client, body)
@@ -250,20 +251,20 @@ class HttpServer:
         caller = await self._caller(request)
         message_id = named_message(raw_tail(request))
         query_of(request).done(())
-        body = await read_json_body(request, EVENT_BYTES, self._settings.read_timeout_s)
+        body = await self.bodies.read_json(request, EVENT_BYTES)
         claimed = await self._presence_handler.say(caller, message_id, body)
         return web.Response(status=204) if claimed is None else json_response(claimed)
 
     async def _tell_of_messages(self, request: web.Request) -> web.Response:
         caller = await self._caller(request)
         query_of(request).done(())
-        body = await read_json_body(request, REPORTS_BYTES, self._settings.read_timeout_s)
+        body = await self.bodies.read_json(request, REPORTS_BYTES)
         return json_response(await self._presence_handler.say_many(caller, body))
 
     async def _ask_of_messages(self, request: web.Request) -> web.Response:
         caller = await self._caller(request)
         query_of(request).done(())
-        body = await read_json_body(request, QUERY_BYTES, self._settings.read_timeout_s)
+        body = await self.bodies.read_json(request, QUERY_BYTES)
         return json_response(await self._presence_handler.ask_many(caller, body))
 
     async def _connect(self, request: web.Request) -> web.Response:
@@ -284,7 +285,7 @@ class HttpServer:
         peer = self._origin(request).peer
         self._enrolment_handler.check(peer)
         query_of(request).done(())
-        body = await read_json_body(request, ENROLMENT_BYTES, self._settings.read_timeout_s)
+        body = await self.bodies.read_json(request, ENROLMENT_BYTES)
         response = json_response(act(body, peer))
         response.headers["Cache-Control"] = "no-store"
         return response
@@ -304,7 +305,7 @@ class HttpServer:
     async def _acknowledge(self, request: web.Request) -> web.Response:
         caller = await self._caller(request)
         query_of(request).done(())
-        body = await read_json_body(request, _ACKNOWLEDGEMENT_BYTES, self._settings.read_timeout_s)
+        body = await self.bodies.read_json(request, _ACKNOWLEDGEMENT_BYTES)
         try:
             last = event_id(msgspec.json.decode(body, type=Acknowledgement).last_event_id)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:

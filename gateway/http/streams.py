@@ -26,7 +26,7 @@ from gateway.shard.shard_home import Attached
 from mqtt.codes import ReasonCode
 from mqtt.packets import Subscribe, Subscription, Unsubscribe
 from mqtt.topics import is_topic_filter
-from schemas.settings import HttpSettings
+from schemas.http_settings import HttpSettings
 
 PARAMETERS: Final = ("acknowledge", "client", "filter", "qos", "wait")
 WAIT_MAX_S: Final = 86_400

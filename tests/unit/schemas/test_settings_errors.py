@@ -152,6 +152,13 @@ def test_a_wrong_value_names_file_key_value_and_what_is_allowed(tmp_path, text, 
         ("[gateway]\ntrusted_proxies = ['10.0.0.1/8']", "'10.0.0.1/8' is not a network", ["gateway.trusted_proxies"]),
         ("[gateway]\nproxy_protocol = true", "needs gateway.trusted_proxies", ["gateway.proxy_protocol"]),
         (
+            "[gateway.http]\narriving_bytes = 10000000\n[gateway.limits]\npacket_bytes = 16777216\n"
+            "websocket_frame_bytes = 16777216",
+            "gateway.http.arriving_bytes = 10000000 is too small: the largest body would never be taken; "
+            "allowed: at least gateway.limits.packet_bytes = 16777216",
+            ["gateway.http.arriving_bytes", "gateway.limits.packet_bytes"],
+        ),
+        (
             "[gateway.limits]\npacket_bytes = 4194304",
             "gateway.limits.websocket_frame_bytes = 2097152 is too small: a frame must hold a packet; "
             "allowed: "
