@@ -1,24 +1,33 @@
 """HTTP connections whose clients must read what is written to them, for the HTTP API and for operators' HTTP."""
 
 import asyncio
-from typing import Any, cast
+import socket
+import struct
+from typing import Any, Final, cast
 
 from aiohttp import web
+
+TLS_CLOSE_S: Final = 86_400.0
+"""Seconds for all of the close of a TLS connection, what is still to be sent included. It is no real limit: that of
+asyncio, 30 s, would end clients that read slowly, and WriteDeadline ends those that read nothing."""
+
+_ACKNOWLEDGED: Final = struct.Struct("=120xQ")  # struct tcp_info of linux/tcp.h, up to tcpi_bytes_acked
 
 
 class WriteDeadline:
     """Aborts a connection whose client takes nothing of what is written to it for `timeout_s`, seconds, while `begin`
-    has been called and `end` has not. Each byte that is taken renews the time."""
+    has been called and `end` has not. Each byte that is taken renews the time: one that leaves the transport, or, on
+    Linux, one that the client's system acknowledges. The system may have megabytes that the transport no longer has."""
 
     def __init__(self, transport: asyncio.Transport, timeout_s: float) -> None:
         self._transport = transport
         self._timeout_s = timeout_s
-        self._unsent = 0
+        self._unsent = self._acknowledged = 0
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self) -> None:
         if self._timer is None:
-            self._unsent = self._transport.get_write_buffer_size()
+            self._measure()
             self._wait()
 
     def end(self) -> None:
@@ -30,12 +39,30 @@ class WriteDeadline:
         self._timer = asyncio.get_running_loop().call_later(self._timeout_s, self._look)
 
     def _look(self) -> None:
-        before, self._unsent = self._unsent, self._transport.get_write_buffer_size()
-        if self._unsent < before:
+        unsent, acknowledged = self._unsent, self._acknowledged
+        self._measure()
+        if self._unsent < unsent or self._acknowledged > acknowledged:
             self._wait()
         else:
             self._timer = None
             self._transport.abort()
+
+    def _measure(self) -> None:
+        self._unsent = self._transport.get_write_buffer_size()
+        self._acknowledged = _acknowledged(self._transport)
+
+
+def _acknowledged(transport: asyncio.Transport) -> int:
+    """Bytes that the client's system has acknowledged since the connection began; 0 if this system cannot tell (Linux
+    can: tcp(7), TCP_INFO)."""
+    sock = transport.get_extra_info("socket")
+    if sock is None or not hasattr(socket, "TCP_INFO"):
+        return 0
+    try:
+        info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _ACKNOWLEDGED.size)
+    except (OSError, ValueError):  # ValueError: it is closed
+        return 0
+    return int(_ACKNOWLEDGED.unpack(info)[0]) if len(info) == _ACKNOWLEDGED.size else 0
 
 
 class TimedConnection(web.RequestHandler):

@@ -42,6 +42,7 @@ from gateway.http.streams import Acknowledgement, Streams, event_id, stream_requ
 from gateway.http.target import query_of, raw_tail
 from gateway.listening import listening
 from gateway.members.access_point import AccessPoint
+from gateway.timed_connection import TLS_CLOSE_S
 from schemas.access_settings import trusts_this_machine
 from schemas.enrolment import ENROLMENTS_PATH, RENEWAL_PATH, EnrolmentAnswer
 from schemas.enrolment import REQUEST_BYTES_MAX as ENROLMENT_BYTES
@@ -129,9 +130,14 @@ class HttpServer:
         if isinstance(port, str):
             return None
         context, timeout_s = handshake_of(tls)
+        close_s = None if context is None else TLS_CLOSE_S
         with listening(setting, host, port):
             listener = await asyncio.get_running_loop().create_server(
-                self._connection, host, port, backlog=1024, ssl=context, ssl_handshake_timeout=timeout_s
+                *(self._connection, host, port),
+                backlog=1024,
+                ssl=context,
+                ssl_handshake_timeout=timeout_s,
+                ssl_shutdown_timeout=close_s,
             )
         self._listeners.append(listener)
         return int(listener.sockets[0].getsockname()[1])

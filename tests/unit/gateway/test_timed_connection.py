@@ -1,7 +1,15 @@
 """Clients that read nothing of what is written to them lose their connection; those that read slowly keep it."""
 
 import asyncio
+import socket
+import sys
+import time
+from array import array
+from fcntl import ioctl
+from termios import TIOCOUTQ
+from typing import Any
 
+import pytest
 from aiohttp import web
 
 from gateway.timed_connection import TimedConnection, WriteDeadline
@@ -14,6 +22,7 @@ class Unread(asyncio.Transport):
     def __init__(self) -> None:
         super().__init__()
         self.unsent = 100
+        self.socket: socket.socket | None = None
         self.is_aborted = self.is_closed = False
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
@@ -27,6 +36,9 @@ class Unread(asyncio.Transport):
 
     def get_write_buffer_size(self) -> int:
         return self.unsent
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self.socket if name == "socket" else default
 
     def abort(self) -> None:
         self.is_aborted = True
@@ -46,6 +58,42 @@ def test_a_client_that_reads_has_time_again() -> None:
         assert not transport.is_aborted
         await asyncio.sleep(21)
         assert transport.is_aborted
+
+    run(scenario())
+
+
+def queued(sock: socket.socket) -> int:
+    """Bytes that the system has taken and the other side's has not acknowledged."""
+    count = array("i", [0])
+    ioctl(sock.fileno(), TIOCOUTQ, count)
+    return count[0]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what is acknowledged")
+def test_a_client_that_reads_what_the_system_has_has_time_again() -> None:
+    """The system may have megabytes to send, and takes nothing more from the transport for minutes."""
+
+    async def scenario() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8_192)
+            client.connect(listener.getsockname())
+            sock, _ = listener.accept()
+            sock.setblocking(False)
+            transport = Unread()
+            transport.socket = sock
+            sock.send(bytes(500_000))
+            deadline = WriteDeadline(transport, 10)
+            deadline.begin()
+            for _ in range(5):
+                await asyncio.sleep(9)
+                before, patience = queued(sock), time.monotonic() + 20
+                while queued(sock) == before:
+                    client.recv(8_192)
+                    assert time.monotonic() < patience
+            assert not transport.is_aborted
+            await asyncio.sleep(31)
+            assert transport.is_aborted
+            sock.close()
 
     run(scenario())
 
