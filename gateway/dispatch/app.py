@@ -22,6 +22,7 @@ from gateway.dispatch.listening import open_listening, port_of
 from gateway.dispatch.observer import DispatcherMetrics, DispatcherObserver
 from gateway.dispatch.replacement import Predecessor, Replaceable, find_predecessor
 from gateway.host.open_files import allow_open_files
+from gateway.listening import listening
 from gateway.sockets.directory import SocketDirectory
 from schemas.errors import SettingsError
 from schemas.readiness import announce_ready
@@ -112,7 +113,8 @@ def _host(gateway: GatewaySettings) -> str:
 
 
 def _listening(gateway: GatewaySettings, predecessor: Predecessor | None) -> Sequence[socket.socket]:
-    """The predecessor's, if they have the configured port; otherwise new ones. Raises OSError."""
+    """The predecessor's, if they have the configured port; otherwise new ones. Raises
+    SettingsError."""
     port = gateway.dispatcher.port
     if predecessor is not None and port in (0, port_of(predecessor.listening)):
         return predecessor.listening
@@ -124,17 +126,18 @@ def _listening(gateway: GatewaySettings, predecessor: Predecessor | None) -> Seq
 
 async def _observe(observer: DispatcherObserver, gateway: GatewaySettings, has_predecessor: bool) -> int | None:
     """The port for metrics; None if it is off, or if the predecessor keeps it: clients are served all the same. Raises
-    OSError."""
+    SettingsError."""
     port = gateway.dispatcher.metrics_port
     if isinstance(port, str):
         return None
     for tries_left in reversed(range(_METRICS_TRIES if has_predecessor else 1)):
         try:
-            return await observer.start(gateway.host, port)
-        except OSError as error:
+            with listening("gateway.dispatcher.metrics_port", gateway.host, port):
+                return await observer.start(gateway.host, port)
+        except SettingsError as error:
             if not has_predecessor:
                 raise
             if not tries_left:
-                log.error("cannot serve metrics", port=port, reason=error.strerror)
+                log.error("cannot serve metrics", port=port, reason=str(error))
         await asyncio.sleep(_METRICS_AGAIN_S)
     return None

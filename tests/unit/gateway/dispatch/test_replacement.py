@@ -13,6 +13,7 @@ from gateway.dispatch.replacement import Replaceable, find_predecessor
 from gateway.errors import SocketsError
 from gateway.sockets.channel import Channel
 from gateway.sockets.directory import SocketDirectory
+from schemas.errors import SettingsError
 from tests.unit.gateway.dispatch.machine import HOST
 
 
@@ -151,6 +152,14 @@ def test_it_listens_on_every_address_of_a_name() -> None:
         one.close()
 
 
-def test_a_port_that_another_process_has_is_an_error() -> None:
-    with socket.create_server((HOST, 0)) as taken, pytest.raises(OSError, match="in use"):
-        open_listening(HOST, taken.getsockname()[1])
+def test_an_address_that_cannot_be_used_names_its_setting() -> None:
+    with socket.create_server((HOST, 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(SettingsError) as refused:
+            open_listening(HOST, port)
+    assert str(refused.value) == (
+        f"cannot listen on {HOST}, gateway.dispatcher.port = {port}: Address already in use; "
+        "stop the program that uses it, or choose another port"
+    )
+    with pytest.raises(SettingsError, match=r"gateway\.dispatcher\.port = 1: .*; write an address of this machine"):
+        open_listening("192.0.2.1", 1)
