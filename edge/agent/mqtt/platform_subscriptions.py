@@ -16,6 +16,7 @@ from edge.client.errors import NotSupported
 from edge.errors import SubscribeRefused
 from mqtt.errors import LocalProtocolError, ServerLimitError
 from mqtt.packets import Subscription
+from schemas.identity import INBOX_MARK
 
 QOS: Final = 2
 
@@ -35,7 +36,8 @@ class PlatformSubscriptions:
         """For ever; raises the error that ended the client or the store."""
         while True:
             self._changed.clear()
-            wanted, known = await self._changes.insist(_filters)
+            here, known = await self._changes.insist(_filters)
+            wanted = {topic_filter for topic_filter in here if not self._is_inbox(topic_filter)}
             for topic_filter in wanted - self._subscribed:
                 await self._changes.insist(partial(_set, topic_filter, True))
                 await self._subscribe(topic_filter)
@@ -44,6 +46,10 @@ class PlatformSubscriptions:
                 await self._changes.insist(partial(_set, topic_filter, False))
                 self._subscribed.discard(topic_filter)
             await self._changed.wait()
+
+    def _is_inbox(self, topic_filter: str) -> bool:
+        """The agent's own inbox is its own affair, and what it got of others it would take for its own."""
+        return (self._prefix + topic_filter).startswith(INBOX_MARK)
 
     async def _subscribe(self, topic_filter: str) -> None:
         """Retained messages come if the subscription is new, and with their flag: they are kept here, too."""

@@ -1,0 +1,80 @@
+"""What the agent subscribes to on the platform for clients here, and that it ends what is not needed (M16, M21)."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from edge.agent.mqtt.platform_subscriptions import PlatformSubscriptions
+from edge.client.client import Client
+from mqtt.encode import encode
+from mqtt.packets import Subscribe, Subscription, Unsuback, Unsubscribe
+from tests.faithful_client import eventually
+from tests.unit.edge.agent.mqtt.mqtt_harness import Broker, Wire, broker, complete
+
+
+class Platform:
+    """In the place of a client: what is subscribed there. Packets that MQTT does not allow raise its errors."""
+
+    def __init__(self, *filters: str) -> None:
+        self.filters = set(filters)
+        self.asked: list[str] = []
+
+    async def subscribe(self, wanted: Subscription) -> None:
+        encode(Subscribe(1, [wanted]), 5)
+        self.filters.add(wanted.filter)
+        self.asked.append(wanted.filter)
+
+    async def unsubscribe(self, topic_filter: str) -> None:
+        encode(Unsubscribe(1, [topic_filter]), 5)
+        self.filters.discard(topic_filter)
+
+
+@asynccontextmanager
+async def subscribed(agent: Broker, platform: Platform, **options: Any) -> AsyncIterator["asyncio.Task[None]"]:
+    part = PlatformSubscriptions(
+        cast(Client, platform),
+        agent.changes,
+        agent.hub.filters_changed,
+        **({"prefix": "", "echoes": False} | options),
+    )
+    running = asyncio.create_task(part.run())
+    try:
+        yield running
+        assert not running.done(), running.exception()
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+
+
+async def unsubscribe(wire: Wire, topic_filter: str) -> None:
+    wire.send(Unsubscribe(7, [topic_filter]))
+    await wire.next(Unsuback)
+
+
+async def known(agent: Broker) -> set[str]:
+    return await agent.changes.make(lambda store: store.platform_filters())
+
+
+@pytest.mark.parametrize("inbox", ["@van-7", "@shop-1", "@van-7/#"])
+def test_inboxes_are_not_subscribed_for_clients_here(tmp_path: Path, inbox: str) -> None:
+    """What comes to the agent's inbox is for the agent. A client here could end the agent's own subscription, or have
+    it take what is for another agent."""
+
+    async def run() -> None:
+        async with broker(tmp_path) as agent:
+            platform = Platform("@van-7")
+            one = await agent.client("one")
+            async with subscribed(agent, platform):
+                await one.subscribe(inbox, "news")
+                await eventually(lambda: "news" in platform.filters, "the other filter is subscribed")
+                await unsubscribe(one, inbox)
+                await unsubscribe(one, "news")
+                await eventually(lambda: "news" not in platform.filters, "the other filter is unsubscribed")
+                assert platform.filters == {"@van-7"}
+                assert platform.asked == ["news"]
+
+    complete(run())
