@@ -19,6 +19,8 @@ from mqtt.packets import Subscription
 from schemas.identity import INBOX_MARK
 
 QOS: Final = 2
+_NOT_POSSIBLE: Final = (NotSupported, LocalProtocolError, ServerLimitError)
+_SHOWN: Final = 200  # characters of a filter
 
 _log: Final = logging.getLogger("waystation.agent")
 
@@ -42,7 +44,7 @@ class PlatformSubscriptions:
                 await self._changes.insist(partial(_set, topic_filter, True))
                 await self._subscribe(topic_filter)
             for topic_filter in known - wanted:
-                await self._client.unsubscribe(self._prefix + topic_filter)
+                await self._unsubscribe(topic_filter)
                 await self._changes.insist(partial(_set, topic_filter, False))
                 self._subscribed.discard(topic_filter)
             await self._changed.wait()
@@ -56,9 +58,15 @@ class PlatformSubscriptions:
         wanted = Subscription(self._prefix + topic_filter, QOS, not self._echoes, True, 1)
         try:
             await self._client.subscribe(wanted)
-        except (SubscribeRefused, NotSupported, LocalProtocolError, ServerLimitError) as error:
-            _log.error("the platform does not let the agent subscribe to %r: %s", wanted.filter, error)
+        except (SubscribeRefused, *_NOT_POSSIBLE) as error:
+            _log.error("the platform does not let the agent subscribe to %r: %s", wanted.filter[:_SHOWN], error)
         self._subscribed.add(topic_filter)
+
+    async def _unsubscribe(self, topic_filter: str) -> None:
+        try:
+            await self._client.unsubscribe(self._prefix + topic_filter)
+        except _NOT_POSSIBLE as error:  # so it was not subscribed either
+            _log.warning("the agent cannot unsubscribe from %r: %s", topic_filter[:_SHOWN], error)
 
 
 def _filters(store: MqttStore) -> tuple[set[str], set[str]]:

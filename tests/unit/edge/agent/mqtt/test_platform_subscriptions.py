@@ -78,3 +78,23 @@ def test_inboxes_are_not_subscribed_for_clients_here(tmp_path: Path, inbox: str)
                 assert platform.asked == ["news"]
 
     complete(run())
+
+
+def test_a_filter_that_no_packet_holds_does_not_end_the_agent(tmp_path: Path) -> None:
+    """With the prefix it is longer than MQTT allows: neither to subscribe, nor to unsubscribe."""
+
+    async def run() -> None:
+        async with broker(tmp_path) as agent:
+            platform = Platform()
+            one = await agent.client("one")
+            async with subscribed(agent, platform, prefix="sites/1/"):
+                long = "x" * 65_530
+                await one.subscribe(long, "news")
+                await eventually(lambda: platform.filters == {"sites/1/news"}, "the other filter is subscribed")
+                await unsubscribe(one, long)
+                await unsubscribe(one, "news")
+                await eventually(lambda: not platform.filters, "the other filter is unsubscribed")
+                while await known(agent):
+                    await asyncio.sleep(0)
+
+    complete(run())
