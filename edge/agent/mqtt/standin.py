@@ -111,13 +111,14 @@ class Standin:
         found = [Forwarder(ONWARD, self._changes, self._onward, self._hub.news).run(), self._expire()]
         if self._arrivals is not None:
             found.append(self._arrivals.run())
-        if self._client is not None and listener.enabled and listener.platform_subscriptions:
+        if self._client is not None:
             subscriptions = PlatformSubscriptions(
                 self._client,
                 self._changes,
                 self._hub.filters_changed,
                 prefix=listener.platform_prefix,
                 echoes=not listener.local_delivery,
+                is_on=listener.enabled and listener.platform_subscriptions,
             )
             found.append(subscriptions.run())
         if self._broker is not None:
@@ -248,7 +249,8 @@ class Standin:
 
     def _take_from_platform(self, store: MqttStore, message: MqttMessage) -> Taken:
         prefix = self._mqtt.listener.platform_prefix
-        if not message.topic.startswith(prefix) or message.topic == prefix:
+        if not message.topic.startswith(prefix) or message.topic == prefix:  # of a subscription of other settings
+            store.refused(message.id, f"its topic {message.topic} is not below mqtt.listener.platform_prefix")
             return Taken(is_new=True, queued=[], live=[])
         return store.take(replace(message, topic=message.topic[len(prefix) :]))
 

@@ -257,7 +257,7 @@ class MqttStore(AgentFile):
     # -- filters of the platform ---------------------------------------------------------------------------------------
 
     def platform_filters(self) -> set[str]:
-        """Filters to which the agent may be subscribed on the platform."""
+        """Filters to which the agent may be subscribed on the platform, with the prefix that they have there."""
         return {topic_filter for (topic_filter,) in self._db.execute(SQL["platform_filters"])}
 
     def set_platform_filter(self, topic_filter: str, *, is_subscribed: bool) -> None:

@@ -98,3 +98,28 @@ def test_a_filter_that_no_packet_holds_does_not_end_the_agent(tmp_path: Path) ->
                     await asyncio.sleep(0)
 
     complete(run())
+
+
+@pytest.mark.parametrize(
+    ("then", "left"),
+    [({"prefix": "new/"}, {"new/news"}), ({"prefix": ""}, {"news"}), ({"is_on": False}, set())],
+    ids=["another prefix", "no prefix", "off"],
+)
+def test_what_other_settings_had_subscribed_is_unsubscribed(
+    tmp_path: Path, then: dict[str, Any], left: set[str]
+) -> None:
+    """The session on the platform outlasts a restart: the platform would send it for ever."""
+
+    async def run() -> None:
+        platform = Platform()
+        async with broker(tmp_path) as agent:
+            one = await agent.client("one")
+            async with subscribed(agent, platform, prefix="old/"):
+                await one.subscribe("news")
+                await eventually(lambda: platform.filters == {"old/news"}, "it is subscribed")
+        async with broker(tmp_path) as agent, subscribed(agent, platform, **({"prefix": "old/"} | then)):
+            await eventually(lambda: platform.filters == left, "only what is asked for is subscribed")
+            while await known(agent) != left:
+                await asyncio.sleep(0)
+
+    complete(run())
