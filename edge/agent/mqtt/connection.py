@@ -77,7 +77,7 @@ class Connection(asyncio.Protocol):
         self._session = 0
         self._expiry_s = 0
         self._pending = 0  # changes of the store that this client waits for
-        self._is_paused = self._is_over = False
+        self._is_paused = self._is_over = self._has_ended = False
         self._is_writable = True
         self._unread_bytes = 0  # of answers, while it is not
 
@@ -275,8 +275,10 @@ class Connection(asyncio.Protocol):
             self._expiry_s = min(expiry_s, self._settings.session_expiry_s)
 
     def _closed(self, closed: Closed) -> None:
+        """Once, whatever has ended the connection."""
+        self._has_ended = True
         will = self._core.connect.will if self._core.connect is not None else None
-        if self._welcoming is None or self._welcoming.done():
+        if self._session:  # else `_accept` leaves it once it is known
             self._leave()
         if closed.send_will and will is not None:
             delay_s = (will.properties or {}).get("will_delay_interval", 0)
@@ -337,6 +339,8 @@ class Connection(asyncio.Protocol):
         self._flush()
 
     def _flush(self) -> None:
+        if self._core.closed is not None and not self._has_ended:  # an answer is too large for the client
+            self._closed(self._core.closed)
         data, transport = self._core.outgoing(), self._transport
         if transport is None or transport.is_closing():
             return

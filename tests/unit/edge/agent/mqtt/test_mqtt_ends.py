@@ -1,0 +1,70 @@
+"""How connections of the agent's MQTT listener end: whatever the reason, the session is left, and the will is due."""
+
+from pathlib import Path
+
+import pytest
+
+from edge.agent.mqtt.store import MqttStore
+from mqtt.packets import Connack, Connect, Disconnect, Publish, Subscribe, Subscription, Will
+from tests.unit.edge.agent.agent_harness import Clock
+from tests.unit.edge.agent.mqtt.mqtt_harness import LASTS, broker, complete
+
+
+def test_an_answer_that_is_too_large_for_its_client_ends_all(tmp_path: Path) -> None:
+    """3.1.2.11.4: SUBACK has a byte for each filter. The client's limit is smaller, so the connection ends."""
+    clock = Clock()
+
+    async def run() -> None:
+        async with broker(tmp_path, clock=clock) as agent:
+            watcher = await agent.client("watcher")
+            await watcher.subscribe("local/will", qos=0)
+            small = {**LASTS, "maximum_packet_size": 40}
+            one = await agent.client("one", will=Will("local/will", b"gone", 1), properties=small)
+            one.send(Subscribe(1, [Subscription(f"local/{number}", 1) for number in range(60)]))
+            await one.closed()
+            assert (await watcher.next(Publish)).payload == b"gone"
+            one.lose()
+            assert agent.hub.connected == 1
+            await watcher.none(agent)
+            clock.now_s += LASTS["session_expiry_interval"] + 1
+            assert await agent.changes.make(MqttStore.expire) == [("one", 0)]
+
+    complete(run())
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_a_client_that_sends_all_at_once(tmp_path: Path, version: int) -> None:
+    """3.1.4.5: it need not wait for CONNACK. Its session ends with the connection, and takes no place."""
+
+    async def run() -> None:
+        async with broker(tmp_path, sessions=1) as agent:
+            for number in range(3):
+                one = agent.wire(version)
+                hello = Publish("t", b"%d" % number, 1, packet_id=1)
+                one.send(Connect(f"c{number}", version, True), hello, Disconnect())
+                assert (await one.next(Connack)).reason_code == 0
+                one.lose()
+                while len(await agent.spool()) <= number:
+                    pass
+            assert agent.hub.connected == 0
+            assert (await agent.changes.make(MqttStore.status))["sessions"] == 0
+
+    complete(run())
+
+
+def test_a_client_that_takes_no_connack(tmp_path: Path) -> None:
+    """CONNACK is larger than its Maximum Packet Size: the session has no connection, and expires."""
+    clock = Clock()
+
+    async def run() -> None:
+        async with broker(tmp_path, clock=clock) as agent:
+            one = agent.wire()
+            one.send(Connect("one", 5, False, properties={**LASTS, "maximum_packet_size": 4}))
+            await one.closed()
+            one.lose()
+            assert agent.hub.connected == 0
+            await one.none(agent)
+            clock.now_s += LASTS["session_expiry_interval"] + 1
+            assert await agent.changes.make(MqttStore.expire) == [("one", 0)]
+
+    complete(run())
