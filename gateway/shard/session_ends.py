@@ -70,6 +70,9 @@ class SessionEnds:
     def end(self, session: Session) -> None:
         """The session is over: its will is due at the latest now (MQTT 5.0, 3.1.3.2.2)."""
         self._wills.publish(session)
+        if session.in_log and session.wills_on_way:  # a record stays until Kafka has them: of a session without time
+            session.expire()
+            self._writer.opened(session)
         session.end()
         if self._sessions.get(session.client) is session:
             del self._sessions[session.client]

@@ -123,6 +123,10 @@ class SessionLife:
         """The session log says that it was connected: its connection, number `epoch` now, ended with the gateway."""
         self.epoch, self.disconnected_ms = epoch, now_ms
 
+    def expire(self) -> None:
+        """Its time is over."""
+        self.expiry_s = 0
+
     def end(self) -> None:
         """The session is over."""
         self.ended = True

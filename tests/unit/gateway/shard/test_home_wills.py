@@ -269,3 +269,35 @@ def test_a_will_is_not_retained_beyond_the_limits(tmp_path: Path, limit: str) ->
             assert (b"" if kept is None else kept.payload) == payload
 
     run(scenario())
+
+
+@pytest.mark.parametrize("how", ["disconnect", "clean start", "kick"])
+def test_a_session_that_has_ended_stays_so_while_its_will_is_on_its_way(tmp_path: Path, how: str) -> None:
+    """3.1.3.2.2, 3.1.2.11.2: the gateway is killed before Kafka has the will. That is due at once, whatever its delay,
+    and the client finds no session."""
+
+    async def scenario() -> None:
+        harness = await harness_with_watcher(tmp_path)
+        client = await harness.client("client", will=will(delay_s=1_000), expiry_s=10_000)
+        await client.subscribe("a")
+        harness.bus.held_stores = {harness.topics.ingress}
+        ending = asyncio.gather(return_exceptions=True)
+        if how == "disconnect":
+            home, session, link = client.attached.home, client.attached.session, client.link
+            assert link is not None
+            home.detach(session, link, send_will=True, reason="disconnect_with_will", expiry_s=0)
+        elif how == "kick":
+            ending = asyncio.ensure_future(harness.home.kick("client", end_session=True))
+        else:
+            ending = asyncio.ensure_future(client.connect(clean_start=True))
+        await turn(1)
+        await harness.restart()
+        ending.cancel()
+        await next(one for one in harness.clients if one.name == "watcher").connect()
+        await turn(1)
+        assert await wills_seen(harness) == [b"gone"]
+        client.will = None
+        await client.connect()
+        assert not client.present
+
+    run(scenario())
