@@ -94,8 +94,9 @@ class OutgoingRecord(msgspec.Struct, frozen=True):
     """A QoS 2 message to the client: `packet_id` is durable before its PUBLISH is sent, `released` before PUBREL (G8).
     One that was released before a crash stays, with packet id 0, until the queue can no longer deliver it again.
 
-    (`partition`, `offset`) is its place on `ingress`. Of an assignment of a share group they are -2 less the group's
-    shard, and the assignment's number; with packet id 0 until the group has forgotten it."""
+    (`partition`, `offset`) is its place on `ingress`; of a retained message sent on SUBSCRIBE -1, and when it was
+    offered, µs since the epoch: each sending is an exchange of its own. Of an assignment of a share group they are -2
+    less the group's shard, and the assignment's number; with packet id 0 until the group has forgotten it."""
 
     packet_id: int
     partition: int

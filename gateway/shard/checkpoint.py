@@ -308,8 +308,7 @@ class Checkpointer:
             session = self._shard.sessions.get(client_of(spooled.session))
             if session is None or session.spool_key != spooled.session or session.link is not None:
                 continue
-            place = (spooled.message.partition, spooled.message.offset)
-            if spooled.dup or session.may_be_known(place, spooled.row):
+            if spooled.dup or session.may_be_known(spooled.message.place, spooled.row):
                 continue  # the client may have it already
             if spooled.row not in session.rows_in_memory() and not self._spool.is_gone(spooled.row):
                 self._deliverer.backlog.expire(session, spooled)

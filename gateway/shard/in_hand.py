@@ -26,8 +26,8 @@ Key = tuple[int, int, int]
 
 
 class DeliveryInHand(msgspec.Struct, frozen=True, array_like=True):
-    """A message at QoS 1, or at QoS 2 and not received yet, that the client was sent as `packet_id`. The other fields
-    are those of :class:`gateway.shard.messages.Message`."""
+    """A message at QoS 1, or at QoS 2 and not received yet, that the client was sent as `packet_id`. (`partition`,
+    `offset`) is its place; for that and `offered_us` see :class:`gateway.shard.messages.Message`."""
 
     packet_id: PacketId
     qos: Annotated[int, Meta(ge=1, le=2)]

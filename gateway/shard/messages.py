@@ -42,6 +42,12 @@ class Message(msgspec.Struct, gc=False, omit_defaults=True):
     bundle: BundleMark | None = None
     epoch: int | None = None
 
+    @property
+    def place(self) -> tuple[int, int]:
+        """Where it stands among a session's messages: on `ingress`. Each sending of a retained message has a place of
+        its own, (-1, `offered_us`)."""
+        return self.partition, self.offered_us or self.offset
+
 
 class Release(NamedTuple):
     """When the merge of redundant feeds has let a message go: its number among all that the shard has merged, the
@@ -150,10 +156,10 @@ class Delivery(msgspec.Struct, eq=False):
 
     @property
     def place(self) -> tuple[int, int]:
-        """The place of its message on `ingress`, or of its assignment."""
+        """The place of its message, or of its assignment."""
         if self.assigned is not None:
             return self.assigned.place
-        return self.pending.message.partition, self.pending.message.offset
+        return self.pending.message.place
 
     @property
     def is_brought_again(self) -> bool:

@@ -257,3 +257,35 @@ def test_what_kafka_has_deleted_meanwhile_is_not_waited_for(tmp_path: Path) -> N
         assert harness.home.recovered["egress"] == 0
 
     run(scenario())
+
+
+@pytest.mark.parametrize("received", [0, 1])
+@pytest.mark.parametrize("aged", [False, True])
+def test_a_retained_message_that_was_sent_twice_at_qos_2_ends_twice(tmp_path: Path, received: int, aged: bool) -> None:
+    """G8: two filters of a SUBSCRIBE match it, so there are two exchanges; both go on after a crash, or end."""
+
+    async def scenario() -> None:
+        harness = await HomeHarness(tmp_path).start()
+        sender, receiver = await harness.client("sender"), await harness.client("receiver", mute=True)
+        sender.publish("r/1", b"x", 2, retain=True)
+        await turn(1)
+        await receiver.subscribe("r/1", "r/+")
+        await turn(10 if aged else 1)
+        assert receiver.payloads == [b"x", b"x"]
+        for word, packet_id in receiver._unanswered[:received]:
+            receiver._say(word, packet_id)
+        await turn(1)
+        await harness.restart()
+        receiver.mute = False
+        await receiver.connect()
+        await turn(30)
+        assert receiver.payloads == [b"x", b"x"]
+        assert not receiver._incoming
+        session = harness.home.session("receiver")
+        assert session is not None
+        assert not session.in_flight
+        assert not session.restored
+        assert harness.spool_rows() == 0
+        assert not harness.fatal
+
+    run(scenario())
