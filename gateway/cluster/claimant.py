@@ -51,13 +51,12 @@ def wait_s(lease: Lease, me: Claimant, members: Collection[Candidate], timings: 
         member for member in members if lease.owner is None or member.name != lease.owner.name or member.name == me.name
     ]
     by_name = {member.name: member for member in others}
+    if me == lease.released_by and lease.successor is not None:  # also if it gives up its shards: nobody else may come
+        return timings.successor_s
     if me.name not in by_name:
         return None
-    if lease.released_by is not None and lease.successor is not None:
-        if is_successor(lease, me):
-            return 0.0
-        if me == lease.released_by:
-            return timings.successor_s
+    if is_successor(lease, me):
+        return 0.0
     order = [name for name in lease.standbys if name in by_name]
     order += [member.name for member in ranking(lease.shard, others) if member.name not in order]
     rank = rank_of(me.name, order)

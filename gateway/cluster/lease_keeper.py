@@ -57,7 +57,7 @@ class LeaseKeeper:
         self._shards = [KeptShard() for _ in range(len(table))]
         self._is_started = False
         self._is_draining = False
-        self._is_drained = False
+        self._stays = self._drain_waits = self._is_drained = False
         self._is_verifying = False
         self._verifying_since = 0.0
         self._stepped_at: float | None = None
@@ -119,7 +119,8 @@ class LeaseKeeper:
                 self._shards[shard].ready.discard(name)
             case m.MoveTo(shard, name):
                 yield from self._plan_move(shard, name, now)
-            case m.Drain():
+            case m.Drain(stays):
+                self._stays = stays and (self._stays or not self._is_draining)
                 self._is_draining = True
                 yield from self._tick(now)
             case m.WriteFailed(shard, epoch):
@@ -293,12 +294,14 @@ class LeaseKeeper:
     # -- time ----------------------------------------------------------------------------------------------------------
 
     def _consider_all(self, now: float) -> Iterator[m.LeaseEffect]:
-        """Claims what it is this member's turn to claim."""
-        if not self._is_started or self._is_verifying or self._is_draining or not self._life.is_reading(now):
+        """Claims what it is this member's turn to claim. One that drains, and stays, claims only what it has given up
+        itself and its successor has not claimed: that may drain too."""
+        if not self._is_started or self._is_verifying or not self._life.is_reading(now):
             return
         self._look_at_members(now)
         for shard, state in enumerate(self._shards):
-            if not state.owned:
+            is_mine = self._stays and self._table[shard].released_by == self._me
+            if not state.owned and (is_mine or not self._is_draining):
                 yield from self._consider(shard, now)
 
     def _tick(self, now: float) -> Iterator[m.LeaseEffect]:
@@ -332,20 +335,25 @@ class LeaseKeeper:
                 yield from self._plan_move(move.shard, move.to, now)
 
     def _drain(self, now: float) -> Iterator[m.LeaseEffect]:
-        """Every shard goes to its first standby that is there, or to whoever claims it."""
+        """Every shard goes to its first standby that is there. Of a member that ends, it goes to whoever claims it."""
+        names = [member.name for member in self._members if member.name != self._me.name]
+        waits, waited = self._stays and not names, self._drain_waits
+        self._drain_waits = waits and any(state.owned for state in self._shards)
+        if self._drain_waits and not waited:
+            yield m.DrainWaits()
         moving = sum(state.phase in ("freezing", "released") for state in self._shards)
         for shard, state in enumerate(self._shards):
-            if moving >= MOVES_AT_ONCE:
+            if moving >= MOVES_AT_ONCE or waits:
                 break
             if state.phase == "serving":
                 moving += 1
-                names = [member.name for member in self._members]
                 there = [name for name in self._table[shard].standbys if name in names]
                 there += standbys(shard, self._me.name, self._members, 1)
                 state.to = there[0] if there else None
                 state.phase, state.freezing_since = "freezing", now
                 yield m.Freeze(shard, state.owned)
-        if not self._is_drained and not any(state.owned or state.pending for state in self._shards):
+        left = [s for s in range(len(self._shards)) if self._stays and self._table[s].released_by == self._me]
+        if not self._is_drained and not left and not any(state.owned or state.pending for state in self._shards):
             self._is_drained = True
             yield m.Drained()
 

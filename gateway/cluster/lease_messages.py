@@ -85,7 +85,10 @@ class MoveTo(NamedTuple):
 
 
 class Drain(NamedTuple):
-    """The gateway is being stopped: it gives up its shards, and claims none any more."""
+    """The gateway gives up its shards, and claims none any more. `stays`: it goes on afterwards, so it keeps a shard
+    until another member can take it; otherwise it is being stopped."""
+
+    stays: bool = False
 
 
 class WriteFailed(NamedTuple):
@@ -187,8 +190,14 @@ class MoveGivenUp(NamedTuple):
     to: str
 
 
+class DrainWaits(NamedTuple):
+    """After :class:`Drain`: no other member can take the shards that are left here. Said once, until one can."""
+
+
 class Drained(NamedTuple):
     """After :class:`Drain`: no shard is left here."""
 
 
-LeaseEffect = WriteLease | Begin | Freeze | End | Follow | Unfollow | Hold | Verify | Resume | MoveGivenUp | Drained
+LeaseEffect = (
+    WriteLease | Begin | Freeze | End | Follow | Unfollow | Hold | Verify | Resume | MoveGivenUp | DrainWaits | Drained
+)

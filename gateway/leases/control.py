@@ -154,12 +154,18 @@ class Control:
         self._spawn(self._look_for_successor(shard, epoch, fence))
 
     def drain(self) -> None:
-        """This gateway gives up its shards, claims none any more, and no others move shards to it."""
+        """This gateway gives up its shards, claims none any more, and no others move shards to it. It keeps a shard
+        until another gateway can take it."""
+        self.on_drain()
+        self._step(m.Drain(stays=True))
+
+    def leave(self) -> None:
+        """As `drain`, but this gateway ends: it keeps nothing."""
         self.on_drain()
         self._step(m.Drain())
 
     async def drained(self) -> None:
-        """Returns once no shard is left here after `drain`."""
+        """Returns once no shard is left here after `drain` or `leave`."""
         await self._drained.wait()
 
     async def settled(self) -> None:
@@ -221,6 +227,8 @@ class Control:
                     self._homes.resume()
                 case m.MoveGivenUp(shard, to):
                     log.warning("shard not moved: its new gateway is lost", shard=shard, to=to)
+                case m.DrainWaits():
+                    log.warning("shards stay at a drained gateway: no other gateway can take them")
                 case m.Drained():
                     self._drained.set()
 

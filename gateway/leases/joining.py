@@ -172,7 +172,7 @@ class Cluster:
     async def give_up(self) -> None:
         """Other gateways take over this one's shards in order; returns once they are given up, or after a while."""
         control = self.control
-        control.drain()
+        control.leave()
         try:
             async with asyncio.timeout(_DRAIN_S):
                 await control.drained()

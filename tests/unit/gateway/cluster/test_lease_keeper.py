@@ -263,6 +263,40 @@ def test_a_drained_member_gives_up_all_shards_and_claims_none() -> None:
     assert written(member.passes(3.0)) == []
 
 
+def test_a_member_that_stays_keeps_its_shards_until_another_can_take_them() -> None:
+    """It says so once. Being stopped, it keeps none."""
+    member = Member(shards=2, living=[ME]).starts()
+    for shard in range(2):
+        member.serves(shard=shard)
+    member.state = "draining"
+    assert member.tell(m.Drain(stays=True)) == [m.DrainWaits()]
+    assert [each for each in member.passes(3.0) if not isinstance(each, m.WriteLease)] == []
+    member.living = [ME, B]
+    assert [each for each in member.passes(0.1) if isinstance(each, m.Freeze)] == [m.Freeze(0, 1), m.Freeze(1, 1)]
+    assert [member.keeper.successor(shard) for shard in range(2)] == ["b", "b"]
+    stopped = Member(living=[ME]).starts().serves()
+    stopped.state = "draining"
+    assert stopped.tell(m.Drain(stays=True)) == [m.DrainWaits()]
+    assert stopped.tell(m.Drain()) == [m.Freeze(0, 1)]
+    assert stopped.tell(m.Drain(stays=True)) == [], "too late"
+    assert stopped.tell(m.Frozen(0, 1)) == [m.WriteLease(claim_of(2), Release())]
+
+
+def test_a_member_that_stays_takes_back_what_its_successor_does_not_claim() -> None:
+    """That may have begun to drain at the same moment. A member that is being stopped takes nothing back."""
+    for stays, claimed in ((True, [claim_of(3)]), (False, [])):
+        member = Member(living=[ME, B]).starts().serves()
+        member.state = "draining"
+        assert member.tell(m.Drain(stays=stays)) == [m.Freeze(0, 1)]
+        [release] = member.tell(m.Frozen(0, 1))
+        assert isinstance(release, m.WriteLease)
+        member.reads(release.key, release.value)
+        member.living = [ME]
+        effects = member.passes(TIMINGS.successor_s + 0.1)
+        assert written(effects) == claimed
+        assert (m.Drained() in effects) is not stays
+
+
 def test_a_loop_that_stood_still_verifies_before_it_sends() -> None:
     member = Member().starts().serves()
     member.now += TIMINGS.verify_s + 0.1

@@ -125,7 +125,31 @@ def test_nobody_moves_shards_to_a_gateway_that_was_drained(tmp_path: Path) -> No
     run(scenario())
 
 
-def test_the_last_gateway_can_be_drained(tmp_path: Path) -> None:
+def test_shards_stay_at_a_drained_gateway_until_another_one_can_take_them(tmp_path: Path) -> None:
+    """R5, G14: two are drained at the same moment, when each still takes the other for up. A third one joins later."""
+
+    async def scenario() -> None:
+        site = await Site(tmp_path).start(2)
+        await turn(BALANCED_S)
+        load = Load(site)
+        await load.begin()
+        for member in site.members:
+            member.control.drain()
+        await turn(BALANCED_S)
+        assert all(site.owner(shard) is not None for shard in range(SHARDS)), "nobody serves a shard"
+        load.publish(40)
+        drained, third = list(site.members), await site.join("gateway-2")
+        for member in drained:
+            await asyncio.wait_for(member.control.drained(), 10)
+        await turn(SETTLED_S)
+        assert set(third.home.shards) == set(range(SHARDS))
+        await site.settle()
+        load.check(killed=False)
+
+    run(scenario())
+
+
+def test_the_last_gateway_can_be_stopped(tmp_path: Path) -> None:
     """Nobody takes its shards over; the next one that starts finds everything on Kafka."""
 
     async def scenario() -> None:
@@ -135,7 +159,7 @@ def test_the_last_gateway_can_be_drained(tmp_path: Path) -> None:
         load.publish(40)
         await turn(0.02)
         last = site.members[0]
-        last.control.drain()
+        last.control.leave()
         await asyncio.wait_for(last.control.drained(), 5)
         last.kill()
         await site.join("gateway-1")

@@ -171,7 +171,7 @@ SAFEGUARDS = (
         2_106_382,
     ),
     Safeguard("a promise holds once it is read back", ReadBack, "_holds", lambda *_: True, 6_877_801),
-    Safeguard("PUBREC waits for a barrier", Home, "stored", _acknowledges_what_kafka_has, 3_050_904),
+    Safeguard("PUBREC waits for a barrier", Home, "stored", _acknowledges_what_kafka_has, 48),
     Safeguard(
         "a higher fence ends what is promised",
         ReadBack,

@@ -152,7 +152,7 @@ SHARE_SAFEGUARDS = (
         SessionAssignments,
         "is_over",
         lambda *_: False,
-        GROUPS_FROM + 5_369_124,
+        GROUPS_FROM + 4,
     ),
     Safeguard(
         "a session remembers them until the group has forgotten them",

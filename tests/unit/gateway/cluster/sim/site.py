@@ -24,6 +24,8 @@ from tests.unit.gateway.cluster.sim.world import LAG_S, LEASES_LAG_S, Entry, Top
 PROGRESS_S = 8.0
 HISTORY = 50
 MOST_LAG_S = 0.3
+DRAINED_S = 0.7
+"""A drain for longer than this is one of a member that stays."""
 NAMES = ("a", "b", "c")
 FAULTS = (
     *("crash", "crash", "stop", "stop", "cut", "cut", "apart", "isolate", "flap", "move", "drain"),
@@ -247,7 +249,7 @@ class Site:
                 process.enter(lambda: process.tell(m.StandbyReady(shard, to)))
             case ["drain"]:
                 process.state = "draining"
-                process.enter(lambda: process.tell(m.Drain()))
+                process.enter(lambda: process.tell(m.Drain(stays=seconds > DRAINED_S)))
                 self.world.after(1.0, lambda: self._crash(process, 0.3))
             case ["slow"]:
                 process.slow_s = draw.choice((0.05, 0.3, 0.8))
