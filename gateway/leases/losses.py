@@ -9,7 +9,8 @@ MOST_KNOWN = 1_000
 
 
 class Losses:
-    """`on_loss` gets each process that was lost, once, however many shards it had."""
+    """`on_loss` gets each process that was lost, once, however many shards it had; again only if it has got a shard
+    since: one that was taken for dead may live."""
 
     def __init__(self, on_loss: Callable[[Claimant], None]) -> None:
         self._on_loss = on_loss
@@ -18,6 +19,8 @@ class Losses:
     def changed(self, before: Lease, after: Lease) -> None:
         """A record changed a shard's lease. Give it none of what was on the topic before the start."""
         lost = before.owner
+        if after.owner is not None and after.owner != lost:
+            self._known.pop(after.owner, None)
         if lost is None or after.owner is None or after.owner == lost or lost in self._known:
             return
         self._known[lost] = None

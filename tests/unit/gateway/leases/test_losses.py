@@ -33,6 +33,23 @@ def test_a_claim_over_an_owner_is_a_loss_reported_once() -> None:
     assert log.lost == [A]
 
 
+def test_a_process_that_got_a_shard_again_can_be_lost_again() -> None:
+    """It was taken for dead while Kafka was slow, and lives: its clients come again when it is killed one day. What it
+    says of a shard that it still had is no such thing."""
+    log = Log()
+    log.claim(0, 1, A)
+    log.claim(1, 1, A)
+    log.claim(0, 2, B)
+    log.write("s", 1, 1, A, Standbys(names=["b"]))
+    log.claim(1, 2, B)
+    assert log.lost == [A]
+    log.write("c", 0, 3, B, Release(successor="a"))
+    log.claim(0, 4, A)
+    assert log.lost == [A]
+    log.claim(0, 5, B)
+    assert log.lost == [A, A]
+
+
 def test_a_later_process_of_the_same_name_has_lost_the_earlier_one() -> None:
     log = Log()
     log.claim(0, 1, A)
