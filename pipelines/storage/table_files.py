@@ -116,7 +116,7 @@ class TableFiles:
             of_file = all_chosen.slice(first, of.num_rows)
             first += of.num_rows
             if not pc.all(of_file, min_count=0).as_py():
-                self._rewrite(file, self._read(file).filter(of_file))
+                self._rewrite(file, of_file)
 
     def since(self, columns: Sequence[str], kept_s: int) -> Iterator[pa.RecordBatch]:
         """Those of these `columns` that the table has, for its rows of the last `kept_s` before its newest date."""
@@ -178,21 +178,33 @@ class TableFiles:
             if file.path.endswith(".parquet"):
                 yield file
 
-    def _read(self, file: FileInfo, columns: Sequence[str] | None = None) -> pa.Table:
+    def _read(self, file: FileInfo, columns: Sequence[str]) -> pa.Table:
         with self._storage.open_input_file(file.path) as opened:
             return pq.ParquetFile(opened).read(columns)
 
-    def _rewrite(self, file: FileInfo, rows: pa.Table) -> None:
-        """Replace a file that nobody reads yet. The new file has another name, because Hadoop keeps a checksum beside
-        each file it writes to a local disk."""
+    def _rewrite(self, file: FileInfo, chosen: pa.Array) -> None:
+        """Replace a file that nobody reads yet by its `chosen` rows, one group of rows in memory at a time: a batch may
+        be larger than memory. The new file has another name, because Hadoop keeps a checksum beside each file it writes
+        to a local disk."""
         parent, _, name = file.path.rpartition("/")
         # pyarrow's own `write` passes the handler's stream a buffer, but it accepts only bytes, which the Parquet
         # writer passes.
-        with DeltaStorageHandler(self._uri).open_output_stream(f"{parent}/first-{name}") as stream:
-            pq.write_table(rows, stream, coerce_timestamps="us")
-        for old in (file.path, f"{parent}/.{name}.crc"):
-            if self._storage.get_file_info(old).type is FileType.File:
-                self._storage.delete_file(old)
+        with (
+            self._storage.open_input_file(file.path) as opened,
+            DeltaStorageHandler(self._uri).open_output_stream(f"{parent}/first-{name}") as stream,
+        ):
+            old = pq.ParquetFile(opened)
+            with pq.ParquetWriter(stream, old.schema_arrow, coerce_timestamps="us") as new:
+                first = 0
+                for group in range(old.num_row_groups):
+                    rows = old.read_row_group(group)
+                    kept = rows.filter(chosen.slice(first, rows.num_rows))
+                    first += rows.num_rows
+                    if kept.num_rows:  # a group without rows has no statistics
+                        new.write_table(kept)
+        for path in (file.path, f"{parent}/.{name}.crc"):
+            if self._storage.get_file_info(path).type is FileType.File:
+                self._storage.delete_file(path)
 
     def _added(self, directory: str) -> Iterator[AddAction]:
         for file in self._files_in(directory):
