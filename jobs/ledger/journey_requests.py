@@ -17,7 +17,7 @@ from deltalake.exceptions import DeltaError
 
 from jobs.errors import QueryError
 from jobs.ledger.bounded_reading import BoundedReading, Open
-from jobs.query.journeys import first_steps, newest_messages, no_message
+from jobs.query.journeys import first_steps, has_begun, newest_messages, no_message
 from jobs.query.ledger_reader import Dates
 from schemas.journey_api import (
     ID_CHARACTERS,
@@ -100,11 +100,13 @@ class JourneyRequests:
             return _refused(404, f"no message has an id of more than {ID_CHARACTERS} characters")
 
         def search(tables: Open) -> list[tuple[int, str, str, str]]:
+            found: list[tuple[int, str, str, str]] = []
             for dates in _dates_of(message_id):
                 with tables(dates) as reader:
-                    if found := first_steps(reader, message_id, STEPS_MOST + 1):
-                        return found
-            return []
+                    found = first_steps(reader, message_id, STEPS_MOST + 1)
+                if any(has_begun(step) for _, step, _, _ in found):
+                    break
+            return found
 
         found = await self._reading.read(search)
         if not found:
@@ -132,7 +134,8 @@ class JourneyRequests:
 
 
 def _dates_of(message_id: str) -> list[Dates]:
-    """Where to look for a message, one after the other."""
+    """Where to look for a message, one after the other, until its beginning is found: an id from a clock that is ahead
+    leaves out the first days."""
     try:
         known = UUID(message_id)
         if known.version != 7:

@@ -39,6 +39,11 @@ def first_steps(reader: LedgerReader, message_id: str, most: int) -> list[tuple[
     return [(at, step, who or "", detail or "") for at, step, who, detail in found]
 
 
+def has_begun(step: str) -> bool:
+    """Whether a message may begin with this step: accepted by a gateway, or reported by an agent of the mesh."""
+    return step == "accepted" or step.startswith("mesh: ")
+
+
 def newest_messages(
     reader: LedgerReader, most: int, topic: str = "", client: str = ""
 ) -> list[tuple[str, int, str, str, int]]:

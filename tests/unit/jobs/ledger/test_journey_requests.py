@@ -100,6 +100,16 @@ def test_a_message_is_found_whatever_its_id_says_of_its_time(tmp_path: Path, mes
         assert get(address, "/journey", id=message_id)[0] == 200
 
 
+def test_a_journey_is_whole_though_the_id_is_from_a_clock_ahead(tmp_path: Path) -> None:
+    """Also if what came last was at the time that the id says."""
+    message_id = id_of(AT + timedelta(days=3), 1)
+    append(str(tmp_path), "messages", [message(message_id)])
+    append(str(tmp_path), "outcomes", [delivery(message_id, "bob", AT + timedelta(days=3))])
+    with serving(tmp_path) as address:
+        journey = msgspec.convert(get(address, "/journey", id=message_id)[1], Journey)
+    assert [step.step for step in journey.steps] == ["accepted", "appended", "delivered"]
+
+
 def test_a_time_that_no_calendar_has_is_an_unknown_message(tmp_path: Path) -> None:
     with serving(tmp_path) as address:
         status, content = get(address, "/journey", id="ffffffff-ffff-7fff-bfff-ffffffffffff")
