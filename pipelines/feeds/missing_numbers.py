@@ -4,12 +4,15 @@ The views over `feed_copies` are exact; this begins anew with each start of the 
 of ranges.
 """
 
+from bisect import bisect_right
 from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 Numbers = npt.NDArray[np.int64]
+Range = tuple[int, int]
+"""The first and the last number."""
 
 
 class MissingNumbers:
@@ -19,7 +22,7 @@ class MissingNumbers:
     def __init__(self, ranges_max: int) -> None:
         self.reached: dict[str, int] = {}
         self._max = ranges_max
-        self._ranges: list[tuple[int, int]] = []
+        self._ranges: list[Range] = []
         self._highest: int | None = None
 
     def take(self, sequences: Numbers) -> None:
@@ -32,11 +35,14 @@ class MissingNumbers:
         lasts = numbers[np.concatenate((ends, [len(numbers) - 1]))].tolist()
         if self._highest is None:
             self._highest = firsts[0] - 1
-        for first, last in zip(firsts, lasts, strict=True):
-            if first <= self._highest:
-                self._ranges = [part for one in self._ranges for part in _without(one, first, last)]
+        runs = list(zip(firsts, lasts, strict=True))
+        late = bisect_right(firsts, self._highest)
+        if late:
+            self._ranges = _without(self._ranges, runs[:late])[-self._max :]
+            self._highest = max(self._highest, lasts[late - 1])
+        for first, last in runs[late:]:
             self._extend(first - 1)
-            self._highest = max(self._highest, last)
+            self._highest = last
 
     def passed(self, slot: str, number: int) -> None:
         """A slot brings nothing more up to `number`."""
@@ -64,7 +70,19 @@ class MissingNumbers:
             del self._ranges[: -self._max]
 
 
-def _without(one: tuple[int, int], first: int, last: int) -> list[tuple[int, int]]:
-    """What of a range is not from `first` to `last`."""
-    parts = (one[0], min(one[1], first - 1)), (max(one[0], last + 1), one[1])
-    return [one] if last < one[0] or first > one[1] else [part for part in parts if part[0] <= part[1]]
+def _without(ranges: Sequence[Range], runs: Sequence[Range]) -> list[Range]:
+    """What of the `ranges` is in none of the `runs`; both ascending and apart. One pass over both: there may be as many
+    runs as a batch has numbers."""
+    left, nth = list[Range](), 0
+    for begin, end in ranges:
+        while nth < len(runs) and runs[nth][0] <= end:
+            first, last = runs[nth]
+            if first > begin:
+                left.append((begin, first - 1))
+            begin = max(begin, last + 1)
+            if last > end:  # it may be in the next range too
+                break
+            nth += 1
+        if begin <= end:
+            left.append((begin, end))
+    return left

@@ -1,5 +1,9 @@
 """What neither slot has brought, batch by batch, is what a set of numbers says (S5)."""
 
+import sys
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -57,3 +61,39 @@ def test_numbers_of_a_lying_source() -> None:
         missing.passed(slot, 2**63 - 1)
     assert missing.lost(SLOTS) == 2**63 - 1 - 2**32 - 2
     assert missing.behind("active") == 0
+
+
+def calls_of(work: Callable[[], Any]) -> int:
+    """How many functions are called."""
+    calls, before = 0, sys.getprofile()
+
+    def count(_frame: Any, event: str, _arg: Any) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
+    return calls
+
+
+def test_the_work_for_a_number_does_not_grow_with_the_ranges() -> None:
+    """The second slot of a feed that has lost every other number: each of its numbers is a run of its own."""
+    numbers = np.arange(0, 4_000, 2)
+
+    def calls(ranges_max: int) -> int:
+        missing = MissingNumbers(ranges_max)
+        missing.take(numbers)
+        return calls_of(lambda: missing.take(numbers))
+
+    assert calls(1_000) < 2 * calls(10)
+
+
+def test_late_numbers_that_split_a_range_leave_only_so_many() -> None:
+    missing = MissingNumbers(3)
+    missing.take(np.array([0, 100], np.int64))
+    missing.take(np.arange(10, 90, 10))
+    missing.passed("active", 100)
+    assert missing.lost(["active"]) == 9 + 9 + 19, "the highest three ranges"
