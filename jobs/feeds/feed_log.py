@@ -119,13 +119,16 @@ class FeedLog:
         return list(partitions_of(feed, self._partitions))
 
     def _start(self, consumer: Consumer, partition: int, from_ms: int | None) -> int:
-        """The first offset appended at or after `from_ms`; the end if there is none, or for None."""
+        """The first offset appended at or after `from_ms`; the end if there is none, or for None. Raises
+        KafkaException, also if the broker cannot say it."""
         low, end = self._bounds(consumer, partition)
         if from_ms is None:
             return end
         asked = [TopicPartition(self._topic, partition, from_ms)]
-        offset = consumer.offsets_for_times(asked, timeout=_ANSWER_S)[0].offset
-        return end if offset < 0 else max(low, offset)  # below 0: nothing is as young as that
+        (found,) = consumer.offsets_for_times(asked, timeout=_ANSWER_S)
+        if found.error is not None:
+            raise KafkaException(found.error)
+        return end if found.offset < 0 else max(low, found.offset)  # below 0: nothing is as young as that
 
     def _bounds(self, consumer: Consumer, partition: int) -> tuple[int, int]:
         low, high = consumer.get_watermark_offsets(TopicPartition(self._topic, partition), timeout=_ANSWER_S)
