@@ -73,11 +73,12 @@ class KeyedStates:
         rows = batch.collect()
         states, given = self.folded(filter(is_folded, rows), key, fold)
         tell(rows, given, f"{query}/{batch_id}")
-        heard_ms = max((row.appended_ms for row in rows), default=0)
-        over, lasting = self.unused(heard_ms, states, last_used)
+        times_ms = [row.appended_ms for row in rows] or [0]
+        # The oldest time: a record stamped by a clock that is ahead must not cause anything to be forgotten.
+        over, lasting = self.unused(min(times_ms), states, last_used)
         if over:
             end(over)
-        self.finish(query, batch_id, {**states, **dict.fromkeys(over)}, heard_ms, lasting)
+        self.finish(query, batch_id, {**states, **dict.fromkeys(over)}, max(times_ms), lasting)
 
     def unused(
         self, now_ms: int, active: Mapping[str, object], last_used: LastUsed

@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -186,6 +187,27 @@ def test_what_lasts_is_not_forgotten_however_long_nothing_is_heard(tmp_path: Pat
     harness.step(31, 30 * day + kept + 1, "other")
     assert (harness.known("live"), harness.ended) == ({}, ["over", "live"])
     assert set(harness.published) == {"other"}, "what a compacted topic keeps does not grow"
+
+
+def batch_of(*rows: Row) -> Any:
+    """As Spark gives it to a query."""
+    context = SimpleNamespace(getLocalProperty=lambda _name: "q")
+    return SimpleNamespace(sparkSession=SimpleNamespace(sparkContext=context), collect=lambda: list(rows))
+
+
+def test_a_record_of_a_clock_that_is_ahead_ends_nothing(harness: KeyedStatesHarness) -> None:
+    """R12, M9: of several brokers one may be wrong; keys are ended once the time has come by all records of a batch."""
+    ended: list[str] = []
+    late, far = KEPT_S * 1000 + 1, 1000 * KEPT_S * 1000
+
+    def take(number: int, *rows: Row) -> None:
+        harness.states.take(batch_of(*rows), number, "name", count, lambda *_: None, ended.extend)
+
+    take(0, Row(name="a", appended_ms=0))
+    take(1, Row(name="b", appended_ms=far), Row(name="c", appended_ms=2))
+    assert ended == []
+    take(2, Row(name="c", appended_ms=late))
+    assert ended == ["a"]
 
 
 def test_a_key_is_ended_before_it_is_forgotten(tmp_path: Path) -> None:
