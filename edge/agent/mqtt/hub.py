@@ -15,7 +15,7 @@ from edge.agent.mqtt.message import MqttMessage
 from edge.agent.mqtt.settings import ListenerSettings
 from edge.agent.mqtt.store import Exchange, Taken
 from edge.agent.mqtt.topic_routes import LOCAL, TopicRoutes
-from edge.client.errors import NotAccepted, StoreError
+from edge.client.errors import DiskFull, NotAccepted, StoreError
 from mqtt.codes import ReasonCode
 from mqtt.packets import Publish, Will
 from mqtt.topics import is_bridge_state
@@ -51,6 +51,7 @@ class Hub:
         self._settings, self._routes, self.changes = settings, routes, changes
         self._clients: dict[str, Client] = {}
         self._wills: dict[str, tuple[asyncio.TimerHandle, Will]] = {}  # that wait for their delay
+        self._full: list[tuple[MqttMessage, str]] = []  # wills, while the disk is full; each of a client that was here
         self.news = asyncio.Event()
         self.filters_changed = asyncio.Event()
         self.dropped = 0
@@ -152,11 +153,27 @@ class Hub:
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def _publish_will(self, client_id: str, will: Will) -> None:
-        def complain(future: "asyncio.Future[Taken]") -> None:
-            if future.exception() is not None:
-                _log.warning("the will of %s was not published: %s", visible(client_id), future.exception())
+        self._insist(MqttMessage.of(new_id(), will), client_id)
 
-        self._take(MqttMessage.of(new_id(), will), client_id, None).add_done_callback(complain)
+    def _insist(self, message: MqttMessage, client_id: str) -> None:
+        """Takes a will. Nobody else has it, so it waits here while the disk is full."""
+
+        def taken(future: "asyncio.Future[Taken]") -> None:
+            error = future.exception()
+            if isinstance(error, DiskFull) and len(self._full) < self._settings.connections:
+                self._full.append((message, client_id))
+                if len(self._full) == 1:
+                    _log.warning("wills wait to be published: %s", error)
+                    asyncio.get_running_loop().call_later(AGAIN_S, self._insist_again)
+            elif error is not None:
+                _log.warning("the will of %s was not published: %s", visible(client_id), error)
+
+        self._take(message, client_id, None).add_done_callback(taken)
+
+    def _insist_again(self) -> None:
+        waiting, self._full = self._full, []
+        for message, client_id in waiting:
+            self._insist(message, client_id)
 
     def _take(self, message: MqttMessage, client_id: str, exchange: Exchange | None) -> "asyncio.Future[Taken]":
         target = self.route(message.topic)

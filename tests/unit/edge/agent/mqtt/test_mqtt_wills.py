@@ -2,6 +2,11 @@
 
 from pathlib import Path
 
+import pytest
+
+from edge.agent.mqtt import hub
+from edge.agent.mqtt.store import MqttStore
+from edge.client.errors import DiskFull
 from mqtt.codes import ReasonCode
 from mqtt.packets import Connack, Connect, Disconnect, Publish, Will
 from tests.unit.edge.agent.mqtt.mqtt_harness import LASTS, broker, complete
@@ -60,5 +65,31 @@ def test_another_user_does_not_stop_a_delayed_will(tmp_path: Path) -> None:
             await watcher.none(agent)
             await agent.client("one", username="ann", clean=True)
             assert (await watcher.next(Publish)).payload == b"gone"
+
+    complete(run())
+
+
+def test_a_will_waits_while_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody else has it: its client is gone."""
+    monkeypatch.setattr(hub, "AGAIN_S", 0.01)
+    save_clock, failures = MqttStore.save_clock, [DiskFull("the disk is full") for _ in range(5)]
+
+    def save(store: MqttStore) -> None:
+        if failures:
+            raise failures.pop()
+        save_clock(store)
+
+    async def run() -> None:
+        async with broker(tmp_path) as agent:
+            watcher = await agent.client("watcher")
+            await watcher.subscribe("local/will", qos=1)
+            clients = [await agent.client(name, will=Will("local/will", name.encode(), 1)) for name in ("one", "two")]
+            with monkeypatch.context() as patch:
+                patch.setattr(MqttStore, "save_clock", save)
+                for one in clients:
+                    one.lose()
+                found = {(await watcher.next(Publish)).payload for _ in clients}
+            assert found == {b"one", b"two"}
+            await watcher.none(agent)
 
     complete(run())
