@@ -5,24 +5,29 @@ disk before PUBREL is sent. If the agent is killed in between, the delivery is s
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Any, Final
 
-from edge.agent.mqtt.changes import Changes
+from edge.agent.mqtt.changes import AGAIN_S, Change, Changes
 from edge.agent.mqtt.message import EXPIRY
 from edge.agent.mqtt.sessions import Delivery
 from edge.agent.mqtt.store import MqttStore
+from edge.client.errors import DiskFull
 from mqtt.codes import ReasonCode
 from mqtt.encode import encode
 from mqtt.packets import Properties, Puback, Pubcomp, Publish, Pubrec, Pubrel
 from mqtt.server_connection import ServerConnection
 
+_log: Final = logging.getLogger("waystation.agent")
+LOAD_AGAIN_S: Final = 0.1
 _FAILURE: Final = ReasonCode.UNSPECIFIED_ERROR
 
 
 class Outgoing:
     """`window`: how many deliveries may be in flight. `flush` writes what the connection has to send, and `fail`
-    ends it if the store cannot be used: then all begins anew with the next connection. `sent` is the newest delivery
+    ends it if the store cannot be used: then all begins anew with the next connection. While the disk is full, what
+    has ended stays on it, and its removal is tried again. `sent` is the newest delivery
     that was sent, `dropped` counts messages that the client does not accept."""
 
     def __init__(
@@ -37,9 +42,11 @@ class Outgoing:
         self._changes, self._core, self._session = changes, core, session
         self._window, self._flush, self._fail = window, flush, fail
         self._in_flight: dict[int, Delivery] = {}
+        self._unmade: list[Change] = []  # that end deliveries, while the disk is full
         self._after = 0
         self._is_loading = self._is_more = self._has_ended = False
         self._is_writable = True
+        self._has_complained = False
         self.sent = self.dropped = 0
 
     def wake(self) -> None:
@@ -80,8 +87,34 @@ class Outgoing:
     def _finish(self, delivery: Delivery) -> None:
         del self._in_flight[delivery.packet_id]
         number = delivery.number
-        self._changes.make(lambda store: store.sessions.finish(number)).add_done_callback(self._check)
+        self._end_delivery(lambda store: store.sessions.finish(number))
         self._pump()
+
+    def _end_delivery(self, change: Change) -> None:
+        def made(future: "asyncio.Future[Any]") -> None:
+            if not isinstance(future.exception(), DiskFull):
+                self._has_complained = False
+                self._check(future)
+            elif not self._has_ended:
+                if not self._has_complained:
+                    _log.warning("deliveries that have ended stay in an MQTT queue: %s", future.exception())
+                self._has_complained = True
+                self._postpone(change)
+
+        if self._unmade:  # so the disk is full
+            self._postpone(change)
+        else:
+            self._changes.make(change).add_done_callback(made)
+
+    def _postpone(self, change: Change) -> None:
+        if not self._unmade:
+            asyncio.get_running_loop().call_later(AGAIN_S, self._end_again)
+        self._unmade.append(change)
+
+    def _end_again(self) -> None:
+        changes, self._unmade = self._unmade, []
+        for change in changes if not self._has_ended else ():
+            self._end_delivery(change)
 
     def _check(self, future: "asyncio.Future[Any]") -> bool:
         """Whether a change has been made, and the connection still is there."""
@@ -115,6 +148,10 @@ class Outgoing:
 
         def loaded(future: "asyncio.Future[tuple[list[Delivery], float]]") -> None:
             self._is_loading = False
+            if isinstance(future.exception(), DiskFull):  # a change of the same transaction had no space
+                self._is_more = True
+                asyncio.get_running_loop().call_later(LOAD_AGAIN_S, self._pump)
+                return
             if not self._check(future):
                 return
             if not self._is_writable:
@@ -137,7 +174,7 @@ class Outgoing:
             return
         left_s = None if delivery.expires_s is None else delivery.expires_s - now_s
         if left_s is not None and left_s <= 0 and not delivery.is_repeated:
-            self._changes.make(lambda store: store.finish_expired(number))
+            self._end_delivery(lambda store: store.finish_expired(number))
             return
         packet = Publish(
             delivery.topic,
@@ -150,7 +187,7 @@ class Outgoing:
         )
         if not self._fits(packet):  # as if it had been sent [MQTT-3.1.2-25]
             self.dropped += 1
-            self._changes.make(lambda store: store.sessions.finish(number))
+            self._end_delivery(lambda store: store.sessions.finish(number))
             return
         self._in_flight[delivery.packet_id] = delivery
         self.sent = max(self.sent, number)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from edge.agent.mqtt import hub
+from edge.agent.mqtt import hub, outgoing
 from edge.agent.mqtt.sessions import Sessions
 from edge.agent.mqtt.store import MqttStore
 from edge.client.errors import DiskFull, StoreFailed
@@ -31,6 +31,7 @@ from mqtt.packets import (
 )
 from tests import draw
 from tests.fuzz.mutate import mutate_stream, split
+from tests.unit.edge.agent.agent_harness import Clock
 from tests.unit.edge.agent.mqtt.mqtt_harness import LASTS, broker, complete
 
 versions = pytest.mark.parametrize("version", [4, 5])
@@ -145,6 +146,50 @@ def test_a_full_disk_refuses_and_goes_on_afterwards(
             await other.none(agent)
             one.publish("local/a", b"3", 1)
             assert (await other.next(Publish)).payload == b"3"
+
+    complete(run())
+
+
+def test_a_delivery_that_ends_while_the_disk_is_full_leaves_it_afterwards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether it was acknowledged, has expired or is too large for the client; its connection stays."""
+    monkeypatch.setattr(outgoing, "AGAIN_S", 0.01)
+    clock = Clock()
+
+    async def run() -> None:
+        async with broker(tmp_path, clock=clock) as agent:
+            one = await agent.client("one", properties={**LASTS, "receive_maximum": 1, "maximum_packet_size": 500})
+            other = await agent.client("other")
+            await one.subscribe("local/a", qos=1)
+            other.publish("local/a", b"acknowledged", 1)
+            other.publish("local/a", b"expired", 1, 2, properties={"message_expiry_interval": 5})
+            other.publish("local/a", bytes(1_000), 1, 3)
+            other.publish("local/a", b"last", 1, 4)
+            first = await one.next(Publish)
+            for _ in range(4):
+                await other.next(Puback)
+            clock.now_s += 10
+            failures = 0
+
+            def full(store: MqttStore) -> None:
+                nonlocal failures
+                failures += 1
+                raise DiskFull("the disk is full")
+
+            with monkeypatch.context() as patch:
+                patch.setattr(MqttStore, "save_clock", full)
+                one.send(Puback(first.packet_id))
+                last = await one.next(Publish)
+                assert (first.payload, last.payload) == (b"acknowledged", b"last")
+                async with asyncio.timeout(20):
+                    while failures < 4:
+                        await asyncio.sleep(0.01)
+            one.send(Puback(last.packet_id))
+            async with asyncio.timeout(20):
+                while (await agent.changes.make(MqttStore.status))["waiting_for_clients"]:
+                    await asyncio.sleep(0.01)
+            assert not one.is_closed
 
     complete(run())
 
