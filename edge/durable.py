@@ -1,10 +1,14 @@
 """What a file system has to be asked for beyond writing, so that it outlives a power cut; and a file as a lock."""
 
+import errno
 import os
 from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
 
 FILE_MODE = 0o644
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+"""Errors of a disk that is full, or of a quota that is used up."""
+_PROBE_BYTES = 65_536
 
 
 def sync_directory(folder: Path) -> None:
@@ -14,6 +18,22 @@ def sync_directory(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def has_space(folder: Path) -> bool:
+    """Whether a little more can be written in a folder. True too if that fails for another reason than space."""
+    probe = folder / f".space-{os.getpid()}"
+    try:
+        descriptor = os.open(probe, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(descriptor, bytes(_PROBE_BYTES))
+            os.fsync(descriptor)
+            return os.fstat(descriptor).st_size == _PROBE_BYTES
+        finally:
+            os.close(descriptor)
+            probe.unlink()
+    except OSError as error:
+        return error.errno not in NO_SPACE
 
 
 def replace_file(path: Path, content: bytes, mode: int = FILE_MODE) -> None:

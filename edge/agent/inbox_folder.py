@@ -6,7 +6,6 @@ was begun, and the folder whether it has been renamed. So the same id is never w
 has removed the file in between.
 """
 
-import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -18,12 +17,11 @@ from edge.agent.envelope import File
 from edge.agent.errors import ListenerError
 from edge.agent.way import Step
 from edge.client.errors import DiskFull, StoreFailed
-from edge.durable import sync_directory
+from edge.durable import NO_SPACE, sync_directory
 from schemas.sql import named_blocks
 
 _SQL: Final = named_blocks(Path(__file__).with_name("inbox_store.sql").read_text(encoding="utf-8"))
 _APPLICATION_ID: Final = 0x57415946  # "WAYF"
-_NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
 PART: Final = "inbox"
 
 
@@ -108,5 +106,5 @@ class InboxFolder:
         try:
             call()
         except OSError as error:
-            kind = DiskFull if error.errno in _NO_SPACE else StoreFailed
+            kind = DiskFull if error.errno in NO_SPACE else StoreFailed
             raise kind(f"the folder {self._folder} cannot be written: {error.strerror}") from error

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from edge.client.errors import DiskFull, StoreDamaged, StoreError, StoreFailed, StoreForeign, StoreInUse
-from edge.durable import sync_directory
+from edge.durable import has_space, sync_directory
 
 _WAL_BYTES_MAX: Final = 16 << 20  # what is kept of the WAL's file between checkpoints
 _CACHE_KB: Final = 1_000  # of pages in memory; the system caches the file, too
@@ -118,7 +118,8 @@ class SqliteFile:
             return StoreInUse(f"{self._name} is in use{self._in_use}")
         if code == sqlite3.SQLITE_NOTADB:
             return StoreForeign(f"{self._path} is {self._foreign}")
-        if code == sqlite3.SQLITE_FULL:
+        # SQLite takes only ENOSPC for a full disk, and not a quota that is used up (EDQUOT).
+        if code == sqlite3.SQLITE_FULL or (code == sqlite3.SQLITE_IOERR and not has_space(self._path.parent)):
             return DiskFull(f"the disk is full: {self._name} cannot grow")
         if code == sqlite3.SQLITE_CORRUPT:
             return StoreDamaged(f"{self._name} is damaged ({error}); move it away to start anew")

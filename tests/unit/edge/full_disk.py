@@ -11,8 +11,8 @@ _NEEDS_SPACE: Final = ("INSERT", "UPDATE", "DELETE", "REPLACE")
 
 
 class _Full:
-    def __init__(self, db: sqlite3.Connection) -> None:
-        self._db = db
+    def __init__(self, db: sqlite3.Connection, code: int) -> None:
+        self._db, self._code = db, code
         self.failures = 0
 
     def __getattr__(self, name: str) -> Any:
@@ -30,15 +30,15 @@ class _Full:
         if sql.split(maxsplit=1)[0].upper() in _NEEDS_SPACE:
             self.failures += 1
             error = sqlite3.OperationalError("database or disk is full")
-            error.sqlite_errorcode = sqlite3.SQLITE_FULL
+            error.sqlite_errorcode = self._code
             raise error
 
 
 @contextmanager
-def full_disk(file: SqliteFile) -> Iterator[_Full]:
-    """`failures` counts what there was no space for."""
+def full_disk(file: SqliteFile, code: int = sqlite3.SQLITE_FULL) -> Iterator[_Full]:
+    """`failures` counts what there was no space for; `code` is what SQLite says."""
     db = file._db
-    full = _Full(db)
+    full = _Full(db, code)
     file._db = full  # type: ignore[assignment]
     try:
         yield full

@@ -1,5 +1,7 @@
 """The outbox's file: whose it is, what is wrong with it, and who else has it (M2)."""
 
+import errno
+import os
 import sqlite3
 import stat
 from collections.abc import Callable
@@ -9,9 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from edge.client.errors import DiskFull, StoreDamaged, StoreError, StoreForeign, StoreInUse
+from edge.client.errors import DiskFull, StoreDamaged, StoreError, StoreFailed, StoreForeign, StoreInUse
 from edge.client.sqlite_store import SqliteStore
 from edge.client.store import Batch, StoredMessage
+from tests.unit.edge.full_disk import full_disk
 
 CLIENT = "van-7"
 
@@ -126,6 +129,30 @@ def read_all(file: Path) -> None:
         store.next_expiry()
     finally:
         store.close()
+
+
+@pytest.mark.parametrize(
+    ("problem", "error"),
+    [(errno.EDQUOT, DiskFull), (errno.ENOSPC, DiskFull), (errno.EIO, StoreFailed), (0, StoreFailed)],
+)
+def test_a_quota_that_is_used_up_is_a_full_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, problem: int, error: type[Exception]
+) -> None:
+    """SQLite says of it only that a write has failed (EDQUOT is SQLITE_IOERR_WRITE). A disk that is broken is none."""
+
+    def write(descriptor: int, data: bytes) -> int:
+        raise OSError(problem, os.strerror(problem))
+
+    store = SqliteStore(tmp_path / "outbox", CLIENT)
+    with monkeypatch.context() as patch, full_disk(store, sqlite3.SQLITE_IOERR_WRITE):
+        if problem:
+            patch.setattr(os, "write", write)
+        with pytest.raises(error):
+            store.commit(Batch(added={1: message(1)}))
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["outbox", "outbox-wal"]
+    store.commit(Batch(added={1: message(1)}))
+    assert store.recover().messages == 1
+    store.close()
 
 
 def test_a_disk_that_is_full(tmp_path: Path) -> None:
