@@ -65,12 +65,13 @@ class AgentStore(SqliteStore):
         self._may_have_failed = True
 
     def first_failed(self) -> Failed | None:
-        """The oldest message that failed and whose sender does not know."""
-        row = self._db.execute(_SQL["failed"]).fetchone()
-        if row is None:
-            return None
-        sequence, state, reason, properties, payload = row
-        return Failed(sequence, state, reason, _pairs(_decoded(properties)), payload)
+        """The oldest message that failed and whose sender does not know. Raises StoreError."""
+        with self._translated():
+            row = self._db.execute(_SQL["failed"]).fetchone()
+            if row is None:
+                return None
+            sequence, state, reason, properties, payload = row
+            return Failed(sequence, state, reason, _pairs(_decoded(properties)), payload)
 
     def forget_failed(self, sequence: int) -> None:
         """The sender knows, or cannot be told. Raises StoreError."""
@@ -83,12 +84,14 @@ class AgentStore(SqliteStore):
         return dict(self._log.counts)
 
     def newest(self, count: int) -> list[Step]:
-        """See :meth:`edge.agent.way.WayLog.newest`."""
-        return self._log.newest(self._db, count)
+        """See :meth:`edge.agent.way.WayLog.newest`. Raises StoreError."""
+        with self._translated():
+            return self._log.newest(self._db, count)
 
     def steps_of(self, identifier: str) -> list[Step]:
-        """See :meth:`edge.agent.way.WayLog.of_message`."""
-        return self._log.of_message(self._db, identifier)
+        """See :meth:`edge.agent.way.WayLog.of_message`. Raises StoreError."""
+        with self._translated():
+            return self._log.of_message(self._db, identifier)
 
     def _make(self, *, is_new: bool) -> None:
         super()._make(is_new=is_new)

@@ -45,9 +45,11 @@ class ExactStore(AgentStore):
         self._moving.pop(sequence, None)
 
     def position(self, spool: int) -> int:
-        """The number of the newest message that has come from the spool in the file of this incarnation; 0: none."""
-        row = self._db.execute(_SQL["position"], (spool,)).fetchone()
-        return int(row[0]) if row is not None else 0
+        """The number of the newest message that has come from the spool in the file of this incarnation; 0: none.
+        Raises StoreError."""
+        with self._translated():
+            row = self._db.execute(_SQL["position"], (spool,)).fetchone()
+            return int(row[0]) if row is not None else 0
 
     # -- in ------------------------------------------------------------------------------------------------------------
 
@@ -65,8 +67,9 @@ class ExactStore(AgentStore):
             db.execute(_SQL["add_arrived"], (content,))
 
     def arrived(self, after: int, count: int) -> list[tuple[int, bytes]]:
-        """What has arrived, in order."""
-        return self._db.execute(_SQL["arrived"], (after, count)).fetchall()
+        """What has arrived, in order. Raises StoreError."""
+        with self._translated():
+            return self._db.execute(_SQL["arrived"], (after, count)).fetchall()
 
     def forget_arrived(self, number: int) -> None:
         """All up to this number are in the stand-in's file. Raises StoreError."""

@@ -1,7 +1,8 @@
 """Messages between the stand-in's file and a client's: none lost or repeated, whatever a kill interrupts (M2, M16)."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import sqlite3
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from edge.agent.mqtt.hub import ONWARD
 from edge.agent.mqtt.message import MqttMessage
 from edge.agent.mqtt.store import MqttStore, Spooled, Taken
 from edge.client.client import Client
-from edge.client.errors import DiskFull, StoreFull
+from edge.client.errors import DiskFull, StoreFailed, StoreFull
 from edge.client.limits import Limits
 from edge.client.message import IncomingMessage
 from mqtt.packets import Publish
@@ -288,3 +289,26 @@ def test_to_a_broker_a_message_goes_as_it_was() -> None:
     packet = to_broker(Spooled(7, 1, "", message, None))
     assert (packet.topic, packet.payload, packet.qos, packet.retain) == ("far/x", b"x", 2, True)
     assert packet.properties == {"content_type": "text/plain", "message_expiry_interval": 9}
+
+
+def test_a_disk_that_cannot_be_read_is_an_error_of_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever reads handles those, and not SQLite's."""
+
+    class Broken:
+        def execute(self, *_: object) -> None:
+            raise sqlite3.OperationalError("disk I/O error")
+
+    store = ExactStore(tmp_path / "outbox", "van-7", 100)
+    reads: list[Callable[[], object]] = [
+        lambda: store.position(1),
+        lambda: store.arrived(0, 10),
+        store.first_failed,
+        lambda: store.newest(10),
+        lambda: store.steps_of("x"),
+    ]
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "_db", Broken())
+        for read in reads:
+            with pytest.raises(StoreFailed, match="outbox cannot be read or written: disk I/O error"):
+                read()
+    store.close()
