@@ -16,6 +16,7 @@ from jobs.cli.findings import (
     data_directory,
     java,
     jvm_libraries,
+    kafka_client,
     memory,
     named_files,
     open_files,
@@ -73,6 +74,7 @@ def examine(options: Shared) -> list[Finding]:
     return [
         *findings,
         configuration(options.configuration, environ),
+        kafka_client(settings.kafka),
         *named_files(settings),
         *data_directory(data, options.data_from()),
         open_files(settings.gateway.limits, hard),

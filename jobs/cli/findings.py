@@ -9,14 +9,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from jobs.errors import TopicsError
 from jobs.stack import jars
 from jobs.stack.class_archive import class_archive
 from jobs.stack.java import find_java
 from jobs.stack.parts import BROKER_HOST
 from jobs.stack.ports import why_not
 from jobs.stack.state import read_state
+from jobs.stack.topics import admin_client
 from schemas.errors import WaystationError
-from schemas.settings import GatewayLimits, Settings
+from schemas.settings import GatewayLimits, KafkaSettings, Settings
 from schemas.settings_files import ENVIRONMENT_PREFIX
 
 NEEDED_MEMORY_GB = 4.0
@@ -76,7 +78,7 @@ def class_archive_of(environ: Mapping[str, str]) -> Finding:
     except WaystationError:
         return Finding("class archive", "needs Java")
     later = "none yet; a stack that has run for five minutes creates it, and Spark then starts faster"
-    return Finding("class archive", str(archive) if archive.is_file() else later)
+    return Finding("class archive", str(archive) if os.path.isfile(archive) else later)
 
 
 def memory(available_gb: float) -> Finding:
@@ -91,6 +93,16 @@ def configuration(files: Sequence[Path], environ: Mapping[str, str]) -> Finding:
     variables = sorted(name for name in environ if name.startswith(ENVIRONMENT_PREFIX) and "__" in name)
     over = f"; overridden by {', '.join(variables)}" if variables else ""
     return Finding("configuration", f"{', '.join(map(str, files))}{over}")
+
+
+def kafka_client(kafka: KafkaSettings) -> Finding:
+    """Whether Kafka's client takes its settings; no broker is asked."""
+    try:
+        admin_client(kafka.bootstrap, kafka.client)
+    except TopicsError as error:
+        found, _, remedy = str(error).partition("; ")
+        return Finding("configuration", found, remedy)
+    return Finding("configuration", f"kafka.client has {len(kafka.client)} settings")
 
 
 def named_files(settings: Settings) -> Iterator[Finding]:
@@ -202,7 +214,8 @@ def _of_error(subject: str, error: WaystationError) -> Finding:
 
 
 def _existing(path: Path) -> Path:
-    return next(parent for parent in (path, *path.parents) if parent.exists())
+    """The path, or the first of its parents that this user can see (`Path.exists` would raise PermissionError)."""
+    return next(parent for parent in (path, *path.parents) if os.path.exists(parent))
 
 
 def _writable(path: Path) -> bool:

@@ -48,6 +48,13 @@ COMMANDS = {
 """Modules of this package and their commands, in the order in which `--help` lists them."""
 
 
+def _directory(text: str) -> Path:
+    """Raises typer.BadParameter for an empty name, which a script gives whose variable is not set."""
+    if not text:
+        raise typer.BadParameter("name a directory, or leave the option out")
+    return Path(text)
+
+
 def options(
     context: typer.Context,
     conf: Annotated[
@@ -55,7 +62,10 @@ def options(
         typer.Option(help="A TOML file that overrides conf/base.toml and conf/local.toml. May be repeated."),
     ] = None,
     data: Annotated[
-        Path | None, typer.Option(help="Data directory of the stack. Default: WAYSTATION_DATA, or the key `data`.")
+        Path | None,
+        typer.Option(
+            parser=_directory, help="Data directory of the stack. Default: WAYSTATION_DATA, or the key `data`."
+        ),
     ] = None,
     _: Version = False,
 ) -> None:

@@ -57,7 +57,7 @@ def archive_options(environ: Mapping[str, str] = os.environ) -> str:
     """Options for Spark's JVM, that of `JAVA_HOME`; none if there is no archive for it."""
     home = environ.get("JAVA_HOME")
     archive = class_archive(Path(home), environ) if home else None
-    if archive is None or not archive.is_file():
+    if archive is None or not os.path.isfile(archive):
         return ""
     os.utime(archive)  # the last used ones are kept
     return f'-XX:SharedArchiveFile="{archive}" {QUIET}'

@@ -90,7 +90,7 @@ def store_jars(kind: str, environ: Mapping[str, str] = os.environ) -> list[Path]
     if kind not in STORES:
         return []
     directory = jars_directory(environ, STORES[kind])
-    if not directory.is_dir():
+    if not os.path.isdir(directory):
         raise JarsError(f"the JVM libraries for {kind} are not in {directory}: run `waystation jars {kind}`")
     own = {artifact_name(jar) for jar in pyspark_jars().glob("*.jar")}
     return missing_from(own, directory / kind)
@@ -191,7 +191,7 @@ def _run_ivy(java: str, into: Path, log: Path, progress: Progress, jar_set: JarS
 
 def _resolved(environ: Mapping[str, str]) -> Path:
     directory = jars_directory(environ)
-    if not directory.is_dir():
+    if not os.path.isdir(directory):
         raise JarsError(f"the JVM libraries are not in {directory}: {REMEDY}")
     return directory
 

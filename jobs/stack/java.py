@@ -3,6 +3,7 @@
 Spark uses the module `jdk.incubator.vector`, which full JDKs have and trimmed JREs lack.
 """
 
+import os
 import re
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -58,7 +59,7 @@ def find_java(environ: Mapping[str, str], places: tuple[str, ...] = USUAL_PLACES
     """
     unfit: list[str] = []
     named = environ.get("JAVA_HOME")
-    if named and not (Path(named) / "bin" / "java").is_file():
+    if named and not os.path.isfile(Path(named) / "bin" / "java"):
         unfit.append(f"JAVA_HOME is {named}, which has no bin/java")
     for home, found_by in _candidates(environ, places):
         java = check(home)
@@ -88,10 +89,11 @@ def check(home: Path) -> Java | str:
 
 
 def _candidates(environ: Mapping[str, str], places: tuple[str, ...]) -> Iterator[tuple[Path, str]]:
-    """Home directories that contain a `java`, each once, and where each was found."""
+    """Home directories that contain a `java`, each once, and where each was found. Those that this user may not look
+    into contain none (`Path.is_file` would raise PermissionError)."""
     seen: set[Path] = set()
     for command, found_by in _commands(environ, places):
-        if command.is_file() and (real := command.resolve()) not in seen:
+        if os.path.isfile(command) and (real := command.resolve()) not in seen:
             seen.add(real)
             yield real.parent.parent, found_by
 

@@ -1,16 +1,18 @@
 """`waystation doctor` says what is used and why; what cannot be used is never ok."""
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from jobs.cli.findings import data_directory, java
+from jobs.cli.findings import cache, class_archive_of, data_directory, java, jvm_libraries
 from jobs.errors import JavaError
 from jobs.stack.java import REMEDY
 from jobs.stack.memory_limit import available_bytes
 
 Run = Callable[..., int]
+NOBODY = 65_534
 
 
 @pytest.fixture
@@ -107,3 +109,54 @@ def test_a_data_directory_that_can_never_be_made(tmp_path: Path, below: str) -> 
     (finding,) = data_directory(tmp_path / below, "--data")
     assert f"{tmp_path}/file is not a directory" in finding.found
     assert finding.remedy == "name another directory with --data"
+
+
+@pytest.fixture
+def unseen(tmp_path: Path) -> Iterator[Path]:
+    """A path in a directory that the present user may not look into."""
+    closed = tmp_path / "closed"
+    closed.mkdir()
+    closed.chmod(0)
+    if is_root := os.geteuid() == 0:
+        tmp_path.chmod(0o755)
+        os.setresuid(NOBODY, NOBODY, 0)  # os.access goes by the real user
+    try:
+        yield closed / "below"
+    finally:
+        if is_root:
+            os.setresuid(0, 0, 0)
+        closed.chmod(0o700)
+
+
+def test_a_directory_that_this_user_may_not_look_into_is_a_problem(unseen: Path) -> None:
+    """Data directory, cache and JAVA_HOME, and none of them ends doctor."""
+    environ = {"WAYSTATION_CACHE": str(unseen), "JAVA_HOME": str(unseen), "PATH": str(unseen)}
+    findings = [
+        *data_directory(unseen, "--data"),
+        cache(unseen, environ),
+        jvm_libraries(environ),
+    ]
+    assert [finding.level for finding in findings[-3:]] == ["problem"] * 3
+    assert class_archive_of(environ).subject == "class archive"
+    assert f"JAVA_HOME is {unseen}, which has no bin/java" in java(environ).found
+
+
+@pytest.mark.parametrize(
+    ("client", "what"),
+    [
+        ("{'security.protcol' = 'ssl'}", 'No such configuration property: "security.protcol"'),
+        ("{'security.protocol' = 'tsl'}", 'Invalid value "tsl" for configuration property "security.protocol"'),
+    ],
+)
+def test_a_setting_that_the_kafka_client_refuses_is_a_problem(
+    said: Callable[..., dict[str, str]], client: str, what: str
+) -> None:
+    found = said(WAYSTATION_KAFKA__CLIENT=client)["configuration"]
+    assert f"problem kafka.client cannot be used: {what}" in found
+    assert "Fix: correct it" in found
+
+
+def test_an_empty_data_directory_is_refused(run: Run, capfd: pytest.CaptureFixture[str]) -> None:
+    """A script whose variable is not set must not use the present directory."""
+    assert run("--data", "", "doctor") == 2
+    assert "name a directory, or leave the option out" in capfd.readouterr().err
