@@ -6,7 +6,8 @@ with a public key as the secret, cannot pass (RFC 8725, 3.1). `exp` is required.
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import jwt
@@ -40,6 +41,15 @@ _CURVES: Final = {"P-256": "ES256", "P-384": "ES384", "P-521": "ES512", "Ed25519
 # What a library may raise for a hostile token; deep JSON causes RecursionError.
 _BROKEN = (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError)
 
+_INVALID: Final[Mapping[type[Exception], str]] = MappingProxyType(
+    {
+        jwt.InvalidSignatureError: "its signature is wrong",
+        jwt.InvalidKeyError: f"no key of {_SETTING} has its algorithm and its kid",
+        jwt.InvalidAudienceError: "its audience is not gateway.authentication.jwt.audience",
+        jwt.InvalidIssuerError: "its issuer is not gateway.authentication.jwt.issuer",
+    }
+)
+
 
 class VerificationKey(NamedTuple):
     """One key for one algorithm; `kid` is its name in the JWKS."""
@@ -56,8 +66,10 @@ def read_keys(path: str, algorithms: Sequence[str]) -> list[VerificationKey]:
         entries = json.loads(text)["keys"] if text.lstrip().startswith("{") else _pem_keys(text.encode())
         keys = [key for entry in entries for key in _usable(entry, algorithms)]
     except (*_BROKEN, KeyError, AttributeError, UnsupportedAlgorithm) as error:
-        why = type(error).__name__  # the error's text may contain the key
-        raise SettingsError(f"{path} ({_SETTING}) is neither a JWKS nor a PEM file of public keys: {why}") from None
+        raise SettingsError(
+            f"{path} ({_SETTING}) is neither a JWKS nor a PEM file of public keys: {_why_no_keys(text, error)}; write "
+            '{"keys": […]} with public keys as JWKs, or only blocks of BEGIN PUBLIC KEY'
+        ) from None
     if not keys:
         raise SettingsError(
             f"{path} ({_SETTING}) has no key for {', '.join(algorithms)}: RSA keys need {_RSA_BITS_MIN} bits, "
@@ -95,7 +107,7 @@ class TokenMethod:
         try:
             claims = self._verified(token)
         except _BROKEN as error:
-            raise _refused(f"the token is not valid: {type(error).__name__}") from None
+            raise _refused(f"the token is not valid: {_why_invalid(error)}") from None
         return self._identity(claims)
 
     def close(self) -> None:
@@ -133,6 +145,22 @@ class TokenMethod:
         if not isinstance(user, str) or not is_user_name(user):
             raise _refused(f"the claim {self._settings.user_claim!r} of the token is not a valid user name")
         return Identity(user, ends + leeway)
+
+
+def _why_no_keys(text: str, error: Exception) -> str:
+    """Never the error's own text, which may contain a key."""
+    if isinstance(error, json.JSONDecodeError):
+        return f"it is not valid JSON at line {error.lineno}, column {error.colno}"
+    if text.lstrip().startswith("{"):
+        return "it has no list of keys, or one of its keys is damaged or of an unknown kind"
+    return "it has something other than public keys, or one of them is damaged or of an unknown kind"
+
+
+def _why_invalid(error: Exception) -> str:
+    """In words that contain nothing of the token."""
+    if isinstance(error, jwt.MissingRequiredClaimError):  # one of the names that this gateway requires
+        return f"it has no claim {error.claim!r}"
+    return next((why for kind, why in _INVALID.items() if isinstance(error, kind)), "it is malformed")
 
 
 def _refused(detail: str) -> NotAdmitted:

@@ -25,6 +25,9 @@ STATUSES: Final = (
 )
 """Every status that a request may be answered with."""
 
+_TITLES: Final[Mapping[int, str]] = MappingProxyType({413: "Content Too Large", 422: "Unprocessable Content"})
+"""Phrases of RFC 9110, 15.5, for which Python before 3.13 has those of earlier standards."""
+
 
 class Problem(GatewayError):
     """The request is refused. `reason` is a word for programs, `detail` a sentence for people, `allow` the methods for
@@ -111,9 +114,10 @@ def not_admitted(error: NotAdmitted, has_credentials: bool) -> Problem:
 
 
 def problem_response(problem: Problem) -> web.Response:
+    title = _TITLES.get(problem.status, HTTPStatus(problem.status).phrase)
     content = {
         "type": "about:blank",
-        "title": HTTPStatus(problem.status).phrase,
+        "title": title,
         "status": problem.status,
         "detail": problem.detail,
         "reason": problem.reason,
@@ -121,7 +125,7 @@ def problem_response(problem: Problem) -> web.Response:
     if problem.filters:
         content["filters"] = problem.filters
     body = msgspec.json.encode(content)
-    response = web.Response(status=problem.status, body=body, content_type=MEDIA_TYPE)
+    response = web.Response(status=problem.status, reason=title, body=body, content_type=MEDIA_TYPE)
     if problem.status == 401:
         for challenge in CHALLENGES:
             response.headers.add("WWW-Authenticate", challenge)

@@ -227,12 +227,13 @@ def _as_query_errors(sql: str, there_are: Callable[[], str]) -> Iterator[None]:
     except duckdb.CatalogException as error:
         raise QueryError(f"{_first_line(error)}; {there_are()}") from error
     except duckdb.ParserException as error:
-        raise QueryError("; ".join([_first_line(error), *_quote_hint(sql)])) from error
+        hint = _quote_hint(sql) or "correct the SQL there: it must be that of DuckDB"
+        raise QueryError(f"{_first_line(error)}; {hint}") from error
     except duckdb.Error as error:
         raise QueryError(_with_hint(error)) from error
 
 
-def _quote_hint(sql: str) -> list[str]:
+def _quote_hint(sql: str) -> str:
     """A hint if the SQL seems to use unquoted columns whose names are SQL keywords; before a number `limit` is not a
     column."""
     columns = {column.name for table in TABLES.values() for column in table.columns}
@@ -242,7 +243,7 @@ def _quote_hint(sql: str) -> list[str]:
     words = sorted(columns & {name for (name,) in asked.fetchall()})
     plain = QUOTED.sub("", sql)
     used = [f'"{word}"' for word in words if re.search(rf"\b{word}\b(?!\s*\d)", plain, re.IGNORECASE)]
-    return [f"put column names that are SQL keywords into double quotes: {', '.join(used)}"] if used else []
+    return f"put column names that are SQL keywords into double quotes: {', '.join(used)}" if used else ""
 
 
 def _dataset(uri: str, table: Table, dates: Dates | None) -> Dataset:

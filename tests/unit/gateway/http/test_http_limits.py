@@ -29,9 +29,10 @@ def test_a_body_too_large_is_refused(tmp_path: Path) -> None:
         assert (await harness.post("a", b"." * 1024)).status == 202
         answer = await harness.post("a", b"." * 1025)
         assert (answer.status, answer.reason) == (413, "packet_too_large")
+        assert answer.json["title"] == "Content Too Large", "RFC 9110, 15.5.14"
         head = POST
         answered = await raw(harness, head + b"Content-Length: 1025\r\nExpect: 100-continue\r\n\r\n")
-        assert answered.startswith(b"HTTP/1.1 413 ")
+        assert answered.startswith(b"HTTP/1.1 413 Content Too Large\r\n")
         answered = await raw(harness, head + b"Transfer-Encoding: chunked\r\n\r\n401\r\n" + b"." * 1025 + b"\r\n")
         assert answered.startswith(b"HTTP/1.1 413 ")
         assert len(await harness.stored()) == 1

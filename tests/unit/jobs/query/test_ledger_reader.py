@@ -96,7 +96,7 @@ def test_memory_is_bounded(tmp_path):
 def test_wrong_sql_is_one_line(tables):
     with pytest.raises(QueryError) as raised:
         LedgerReader(tables, VIEWS).query("SELEC 1")
-    assert str(raised.value) == 'syntax error at or near "SELEC"'
+    assert str(raised.value) == 'syntax error at or near "SELEC"; correct the SQL there: it must be that of DuckDB'
 
 
 def test_named_blocks():
