@@ -1,7 +1,8 @@
 """Message presence as a fold: what all agents together know of one message, and how an event changes it (M9, M11, M12).
 
 Everything except the claim is a join semilattice: the result does not depend on order or copies. The earliest delivery
-is kept, the newest report about each agent counts, and the record is kept for the longest time any agent asked for.
+is kept, the newest report about each agent counts, and the record is kept for the longest time any agent asked for,
+counted by the broker's clock, and while there is a claim.
 `most` bounds the agents of a message; beyond it, those with the oldest reports are forgotten. So are those that do not
 fit into `AGENTS_BYTES`, which only happens if agents have very long names; then which ones are left may depend on the
 order.
@@ -157,6 +158,7 @@ def known_from(published: MessagePresenceState) -> Custody:
 def _merged(known: Custody, event: AgentReport, limits: Limits) -> Custody:
     delivery = Delivery(event.at_us, event.agent, event.peer) if event.event == "delivered" else None
     origins = [name for name in (known.origin, event.origin) if name]
+    claim = _claim(known, event, limits.claim_s)
     is_new_claim = event.event == "claimed" and not known.is_judged(event)
     return Custody(
         origin=min(origins, default=""),
@@ -164,8 +166,10 @@ def _merged(known: Custody, event: AgentReport, limits: Limits) -> Custody:
         expired=known.expired or event.event == "expired",
         retired=known.retired or event.event == "retired",
         agents=_agents(known.agents, event, limits.most),
-        claim=_claim(known, event, limits.claim_s),
-        kept_until_ms=max(known.kept_until_ms, _kept_until_ms(event, limits.kept_s)),
+        claim=claim,
+        kept_until_ms=max(
+            known.kept_until_ms, _kept_until_ms(event, limits.kept_s), 0 if claim is None else claim.until_ms
+        ),
         judged=event.offset if is_new_claim else known.judged,
         judged_ms=max(known.judged_ms, event.appended_ms) if is_new_claim else known.judged_ms,
     )
@@ -224,6 +228,9 @@ def _again(claim: Claim, event: AgentReport, until_ms: int) -> Claim:
 
 
 def _kept_until_ms(event: AgentReport, kept_s: float) -> int:
-    longest_ms = event.at_us // 1000 + int(kept_s * 1000)
-    is_asked = event.until_us and event.event != "claimed"
-    return min(longest_ms, event.until_us // 1000) if is_asked else longest_ms
+    """By the broker's clock: an agent's may be wrong by more than `kept_s`. So what the agent asks for counts as a
+    time from its report on."""
+    kept_ms = int(kept_s * 1000)
+    if event.until_us and event.event != "claimed":
+        kept_ms = min(kept_ms, (event.until_us - event.at_us) // 1000)
+    return event.appended_ms + kept_ms

@@ -169,6 +169,30 @@ def test_no_two_agents_are_told_at_the_same_time_that_they_may_deliver(
     assert state_of("m", after(known_from(state_of("m", custody)), log, LIMITS)) == state_of("m", custody)
 
 
+@pytest.mark.parametrize(
+    ("event", "asked_s", "kept_s"),
+    [("attempting", None, 3600), ("attempting", 60, 60), ("attempting", 7200, 3600), ("claimed", 60, 3600)],
+)
+@pytest.mark.parametrize("clock_s", [-1_000_000, 0, 3000])
+def test_what_an_agent_reports_is_kept_by_the_brokers_clock(
+    event: str, asked_s: int | None, kept_s: int, clock_s: int
+) -> None:
+    """M9: for as long as it asks for, at most kept_s; its own clock may be days behind, or ahead."""
+    now_ms = 2_000_000_000
+    at_us = (now_ms + 1000 * clock_s) * 1000
+    until_us = 0 if asked_s is None else at_us + asked_s * 1_000_000
+    known = after(Custody(), [report(event, "a", appended_ms=now_ms, at_us=at_us, until_us=until_us)], LIMITS)
+    assert known.kept_until_ms == now_ms + 1000 * kept_s
+
+
+def test_what_is_claimed_is_kept_until_the_claim_ends() -> None:
+    """M11: who asks meanwhile must learn who delivers, even where claims are longer than the rest is kept."""
+    limits = LIMITS._replace(claim_s=60, kept_s=10)
+    claimed = after(Custody(), [report("claimed", "a", 1)], limits)
+    assert claimed.claim is not None
+    assert claimed.kept_until_ms == claimed.claim.until_ms == 61_000
+
+
 def test_an_answer_is_no_grant_of_what_is_over() -> None:
     """M11: a claim repeated after its time, or after the message was delivered, retired, or expired."""
     claim = report("claimed", "a", 1, until_us=30_000_000)
