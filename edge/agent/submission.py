@@ -21,6 +21,7 @@ from aiosmtpd.smtp import SMTP, AuthResult, LoginPassword, TLSSetupException
 
 from edge.agent.envelope import is_address
 from edge.agent.errors import ListenerError
+from edge.agent.listening import HANDSHAKE_S, Connections
 from edge.agent.mailroom import Mailroom
 from edge.agent.routes import Routes, domain_of
 from edge.agent.settings import SubmissionSettings, server_tls
@@ -55,6 +56,10 @@ class _Session(SMTP):  # type: ignore[misc]
             warnings.simplefilter("ignore")  # about authentication without TLS, which settings allow on loopback only
             super().__init__(handler, **options)
         self._ended = ended
+
+    @property
+    def is_open(self) -> bool:
+        return self.transport is not None
 
     def data_received(self, data: bytes) -> None:
         end = data.rfind(b"\r\n")
@@ -94,7 +99,8 @@ class Submission:
         text = secret_if_set("smtp.submission.password_file", settings.password_file)
         self._passwords = None if text is None else Passwords.read(text, settings.password_file)
         self._server: asyncio.Server | None = None
-        self._sessions: set[_Session] = set()
+        handshake_s = None if self._tls is None or self._begins_tls else min(HANDSHAKE_S, settings.timeout_s)
+        self._sessions: Connections[_Session] = Connections(handshake_s)
         self.port = 0
 
     async def open(self) -> int:
@@ -102,7 +108,9 @@ class Submission:
         settings, loop = self._settings, asyncio.get_running_loop()
         try:
             self._server = await loop.create_server(
-                self._connected, settings.host, settings.port, ssl=None if self._begins_tls else self._tls
+                *(self._connected, settings.host, settings.port),
+                ssl=None if self._begins_tls else self._tls,
+                ssl_handshake_timeout=self._sessions.handshake_s,
             )
         except OSError as error:
             raise ListenerError(
@@ -117,7 +125,7 @@ class Submission:
         if self._server is not None:
             self._server.close()
             self._server = None
-        for session in list(self._sessions):
+        for session in self._sessions.all():
             if session.transport is not None:
                 session.transport.close()
 

@@ -109,6 +109,10 @@ class Connection(asyncio.Protocol):
         if self._outgoing is not None:
             self._outgoing.writable(True)
 
+    @property
+    def is_open(self) -> bool:
+        return self._transport is not None
+
     # -- the hub's part ------------------------------------------------------------------------------------------------
 
     def wake(self) -> None:

@@ -6,6 +6,7 @@ import ssl
 from typing import Final
 
 from edge.agent.errors import ListenerError, SessionRefused
+from edge.agent.listening import Connections
 from edge.agent.mqtt.connection import Connection
 from edge.agent.mqtt.hub import Hub
 from edge.agent.mqtt.settings import ListenerSettings
@@ -35,14 +36,20 @@ class Listener:
         text = secret_if_set("mqtt.listener.password_file", settings.password_file)
         self._passwords = None if text is None else Passwords.read(text, settings.password_file)
         self._server: asyncio.Server | None = None
-        self._connections: set[Connection] = set()
+        self._connections: Connections[Connection] = Connections(
+            None if self._tls is None else settings.connect_timeout_s
+        )
         self._is_full = False
 
     async def open(self) -> int:
         """Listens; returns the port. Raises ListenerError."""
         settings, loop = self._settings, asyncio.get_running_loop()
         try:
-            self._server = await loop.create_server(self._connected, settings.host, settings.port, ssl=self._tls)
+            self._server = await loop.create_server(
+                *(self._connected, settings.host, settings.port),
+                ssl=self._tls,
+                ssl_handshake_timeout=self._connections.handshake_s,
+            )
         except OSError as error:
             raise ListenerError(
                 f"mqtt.listener cannot listen on {settings.host}:{settings.port}: {error.strerror or error}; choose "
@@ -58,9 +65,9 @@ class Listener:
         self._server = None
         self._hub.close()
         deadline = asyncio.get_running_loop().time() + CLOSE_S
-        while self._connections and asyncio.get_running_loop().time() < deadline:
+        while len(self._connections) and asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(0.02)
-        for connection in list(self._connections):
+        for connection in self._connections.all():
             connection.abort()
         await asyncio.sleep(0)
 

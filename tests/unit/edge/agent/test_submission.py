@@ -79,7 +79,7 @@ def test_lines_that_end_are_no_line_without_an_end(tmp_path: Path, size: int) ->
             for line in (b"EHLO x", b"MAIL FROM:<a@a.example>", b"RCPT TO:<b@b.example>", b"DATA"):
                 assert (await says(reader, writer, line))[:1] in b"23"
             lines = b"S: x\r\n\r\n" + (b"x" * 98 + b"\r\n") * (size // 100)
-            sessions = one._submission._sessions  # type: ignore[union-attr]
+            sessions = one._submission._sessions.all()  # type: ignore[union-attr]
             for at in range(0, len(lines), 33):
                 for session in sessions:
                     session.data_received(lines[at : at + 33])
