@@ -165,7 +165,7 @@ class Standin:
         if self._listener is not None:
             counts["address"] = f"{self._mqtt.listener.host}:{self.port}"
             counts["connections"] = self._listener.connections
-            counts["dropped_at_qos_0"] = self._hub.dropped
+            counts["dropped_at_qos_0"] += self._hub.dropped
         found = {"mqtt": counts}
         if self._broker is not None:
             last = self._broker.last_error

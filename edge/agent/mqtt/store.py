@@ -9,6 +9,7 @@ Every method runs in a transaction (:mod:`.changes`), on the store's thread.
 
 import contextlib
 import logging
+import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -72,6 +73,10 @@ class Taken(msgspec.Struct, frozen=True):
     live: list[tuple[str, Publish]]
 
 
+GIVEN_FACTOR: Final = 4
+"""Retained messages that a transaction gives at QoS 0 are in memory: this many times what may be retained, at most."""
+_GIVEN_HEAD: Final = 512  # bytes of memory for one, beside its content
+
 NOT_NEW: Final = Taken(is_new=False, queued=[], live=[])
 
 
@@ -94,6 +99,7 @@ class MqttStore(AgentFile):
     ) -> None:
         super().__init__(path, _APPLICATION_ID, SQL["schema"], log_entries)
         self._complained: set[str] = set()
+        self._dropped = 0  # of QoS 0
         self._limits, self._wall_s, self._running_s = limits, wall_s, running_s
         self.sessions = Sessions(self._db, sessions)
         with self.transaction() as db:
@@ -106,6 +112,12 @@ class MqttStore(AgentFile):
     def now_s(self) -> float:
         """The store's clock."""
         return self._clock.at(self._running_s())
+
+    @contextlib.contextmanager
+    def transaction(self, kind: str = "IMMEDIATE") -> Iterator[sqlite3.Connection]:
+        self._given_bytes = 0
+        with super().transaction(kind) as db:
+            yield db
 
     def save_clock(self) -> None:
         self._db.execute(SQL["set_clock"], (self.now_s, self._wall_s()))
@@ -186,8 +198,10 @@ class MqttStore(AgentFile):
                     numbered = self.sessions.add_message(message, expires_s)
                     self._queue(one, numbered, message)
                     queued.append(client_id)
-                else:
+                elif self._may_give(message):
                     live.append((client_id, self._live(message, one, expires_s)))
+                else:
+                    self._dropped += 1
         return Taken(is_new=is_new, queued=queued[:1], live=live)
 
     def spooled(self, lane: str, after: int, count: int) -> list[Spooled]:
@@ -251,6 +265,7 @@ class MqttStore(AgentFile):
             "subscriptions": subscriptions,
             "waiting_for_clients": waiting,
             "retained": self._used(RETAINED)[0],
+            "dropped_at_qos_0": self._dropped,
             "dropped_at_full_queues": self.log.counts[PART, way.DROPPED],
         }
 
@@ -332,6 +347,10 @@ class MqttStore(AgentFile):
         if event not in self._complained:
             _log.warning("%s", problem)
         self._complained.add(event)
+
+    def _may_give(self, message: MqttMessage) -> bool:
+        self._given_bytes += message.size + _GIVEN_HEAD
+        return self._given_bytes <= GIVEN_FACTOR * self._limits.retained_bytes
 
     def _retained(self, topic_filter: str) -> Iterator[tuple[MqttMessage, float | None]]:
         """One at a time, in order of topics: all together may be large."""
