@@ -11,6 +11,7 @@ from typing import Final
 
 from edge.agent.mqtt.changes import Changes
 from edge.agent.mqtt.store import MqttStore
+from edge.agent.mqtt.topic_routes import PLATFORM
 from edge.client.client import Client
 from edge.client.errors import NotSupported
 from edge.errors import SubscribeRefused
@@ -74,8 +75,8 @@ class PlatformSubscriptions:
 
 
 def _filters(store: MqttStore) -> tuple[set[str], set[str]]:
-    return store.sessions.filters(), store.platform_filters()
+    return store.sessions.filters(), store.far_filters(PLATFORM)
 
 
 def _set(topic_filter: str, is_subscribed: bool, store: MqttStore) -> None:
-    store.set_platform_filter(topic_filter, is_subscribed=is_subscribed)
+    store.set_far_filter(PLATFORM, topic_filter, is_subscribed=is_subscribed)

@@ -125,7 +125,7 @@ class Standin:
             there = ClientTransport(self._broker, self._broker_store, to_broker, self._settings.store.lifetime_s)
             found += [
                 Forwarder(LANE, self._changes, there, self._broker_news).run(),
-                stay_subscribed(self._broker, broker),
+                stay_subscribed(self._broker, self._changes, broker),
                 self._receive_from_broker(self._broker),
                 self._broker_arrivals.run(),
                 Failures(OutboxFailures(self._broker, self._broker_store), _nobody).run(),

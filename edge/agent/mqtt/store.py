@@ -269,15 +269,15 @@ class MqttStore(AgentFile):
             "dropped_at_full_queues": self.log.counts[PART, way.DROPPED],
         }
 
-    # -- filters of the platform ---------------------------------------------------------------------------------------
+    # -- filters elsewhere ---------------------------------------------------------------------------------------------
 
-    def platform_filters(self) -> set[str]:
-        """Filters to which the agent may be subscribed on the platform, with the prefix that they have there."""
-        return {topic_filter for (topic_filter,) in self._db.execute(SQL["platform_filters"])}
+    def far_filters(self, place: str) -> set[str]:
+        """Filters to which the agent may be subscribed on the platform, or at the broker, as they are there."""
+        return {topic_filter for (topic_filter,) in self._db.execute(SQL["far_filters"], (place,))}
 
-    def set_platform_filter(self, topic_filter: str, *, is_subscribed: bool) -> None:
-        """See :meth:`platform_filters`."""
-        self._db.execute(SQL["add_platform_filter" if is_subscribed else "remove_platform_filter"], (topic_filter,))
+    def set_far_filter(self, place: str, topic_filter: str, *, is_subscribed: bool) -> None:
+        """See :meth:`far_filters`."""
+        self._db.execute(SQL["add_far_filter" if is_subscribed else "remove_far_filter"], (place, topic_filter))
 
     # -- inside --------------------------------------------------------------------------------------------------------
 

@@ -72,7 +72,7 @@ CREATE TABLE IF NOT EXISTS taken_from (
     number INTEGER NOT NULL
 );
 CREATE TABLE IF NOT EXISTS identity (id INTEGER PRIMARY KEY CHECK (id = 1), incarnation INTEGER NOT NULL);
-CREATE TABLE IF NOT EXISTS platform_filter (filter TEXT PRIMARY KEY);
+CREATE TABLE IF NOT EXISTS far_filter (place TEXT NOT NULL, filter TEXT NOT NULL, PRIMARY KEY (place, filter));
 CREATE TABLE IF NOT EXISTS clock (id INTEGER PRIMARY KEY CHECK (id = 1), clock_s REAL NOT NULL, wall_s REAL NOT NULL)
 
 -- name: identify
@@ -254,11 +254,11 @@ SELECT number FROM taken_from WHERE source = ? AND incarnation = ?;
 -- name: set_position
 INSERT OR REPLACE INTO taken_from VALUES (?, ?, ?);
 
--- name: platform_filters
-SELECT filter FROM platform_filter;
+-- name: far_filters
+SELECT filter FROM far_filter WHERE place = ?;
 
--- name: add_platform_filter
-INSERT OR IGNORE INTO platform_filter VALUES (?);
+-- name: add_far_filter
+INSERT OR IGNORE INTO far_filter VALUES (?, ?);
 
--- name: remove_platform_filter
-DELETE FROM platform_filter WHERE filter = ?;
+-- name: remove_far_filter
+DELETE FROM far_filter WHERE place = ? AND filter = ?;

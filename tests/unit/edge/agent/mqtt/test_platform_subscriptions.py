@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from edge.agent.mqtt.platform_subscriptions import PlatformSubscriptions
+from edge.agent.mqtt.topic_routes import PLATFORM
 from edge.client.client import Client
 from mqtt.encode import encode
 from mqtt.packets import Subscribe, Subscription, Unsuback, Unsubscribe
@@ -27,6 +28,9 @@ class Platform:
         encode(Subscribe(1, [wanted]), 5)
         self.filters.add(wanted.filter)
         self.asked.append(wanted.filter)
+
+    async def ended(self) -> None:
+        await asyncio.get_running_loop().create_future()
 
     async def unsubscribe(self, topic_filter: str) -> None:
         encode(Unsubscribe(1, [topic_filter]), 5)
@@ -56,7 +60,7 @@ async def unsubscribe(wire: Wire, topic_filter: str) -> None:
 
 
 async def known(agent: Broker) -> set[str]:
-    return await agent.changes.make(lambda store: store.platform_filters())
+    return await agent.changes.make(lambda store: store.far_filters(PLATFORM))
 
 
 @pytest.mark.parametrize("inbox", ["@van-7", "@shop-1", "@van-7/#"])
