@@ -190,7 +190,7 @@ class Connection(asyncio.Protocol):
 
     def _accept(self, packet: Connect, attached: Attached) -> list[Any]:
         self._session = attached.number
-        self._hub.began(self._client_id, is_present=attached.is_present)
+        self._hub.began(self._client_id, attached)
         if self._core.closed is not None:
             self._leave()
             return []

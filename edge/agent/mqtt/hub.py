@@ -12,6 +12,7 @@ from edge.agent.errors import SessionRefused
 from edge.agent.mailroom import new_id
 from edge.agent.mqtt.changes import AGAIN_S, Changes
 from edge.agent.mqtt.message import MqttMessage
+from edge.agent.mqtt.sessions import Attached, log_ended
 from edge.agent.mqtt.settings import ListenerSettings
 from edge.agent.mqtt.store import Exchange, Taken
 from edge.agent.mqtt.topic_routes import LOCAL, TopicRoutes
@@ -71,14 +72,15 @@ class Hub:
             older.end(ReasonCode.SESSION_TAKEN_OVER, "another connection has the same client id")
         self._clients[client_id] = client
 
-    def began(self, client_id: str, *, is_present: bool) -> None:
-        """A client has its session, `is_present` if that was here before. A will that waits for its delay is not
+    def began(self, client_id: str, attached: Attached) -> None:
+        """A client has its session. A will that waits for its delay is not
         published if the session goes on (3.1.3.2.2); it is published now if the session has ended (3.1.2.5)."""
+        log_ended(client_id, attached.lost)
         delayed = self._wills.pop(client_id, None)
         if delayed is not None:
             timer, will = delayed
             timer.cancel()
-            if not is_present:
+            if not attached.is_present:
                 self._publish_will(client_id, will)
 
     def detach(self, client_id: str, client: Client) -> bool:
@@ -92,9 +94,11 @@ class Hub:
         """The session has no connection any more; see :meth:`edge.agent.mqtt.sessions.Sessions.leave`. It is tried
         until the store takes it, or the client is back: else the session would never expire."""
 
-        def left(future: "asyncio.Future[None]") -> None:
+        def left(future: "asyncio.Future[int]") -> None:
             self.filters_changed.set()
-            if isinstance(future.exception(), StoreError):
+            if future.exception() is None:
+                log_ended(client_id, future.result())
+            elif isinstance(future.exception(), StoreError):
                 asyncio.get_running_loop().call_later(AGAIN_S, again)
 
         def again() -> None:

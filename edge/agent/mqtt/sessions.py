@@ -5,6 +5,7 @@ QoS 1 or 2 gets its packet id in the transaction that queues it, so the same pac
 All methods run in a transaction of the store's file (:mod:`.changes`).
 """
 
+import logging
 import sqlite3
 from pathlib import Path
 from typing import Any, Final
@@ -18,12 +19,14 @@ from mqtt.codes import ReasonCode
 from mqtt.packets import Properties, Subscription
 from mqtt.topics import matches
 from schemas.sql import named_blocks
+from schemas.visible import visible
 
 SQL: Final = named_blocks(Path(__file__).with_name("store.sql").read_text(encoding="utf-8"))
 PACKET_IDS: Final = 65_535
 CACHE_MAX: Final = 4_096  # topics whose subscribers are remembered
 
 encode: Final = msgspec.msgpack.encode
+_log: Final = logging.getLogger("waystation.agent")
 
 
 class SessionLimits(msgspec.Struct, frozen=True):
@@ -36,10 +39,11 @@ class SessionLimits(msgspec.Struct, frozen=True):
 
 
 class Attached(msgspec.Struct, frozen=True):
-    """A session that a client has. `is_present`: there was one."""
+    """A session that a client has. `is_present`: there was one. `lost`: messages that ended with one before it."""
 
     number: int
     is_present: bool
+    lost: int = 0
 
 
 class Delivery(msgspec.Struct, frozen=True):
@@ -86,9 +90,9 @@ class Sessions:
 
     def restart(self, now_s: float, window: int) -> None:
         """The process has begun: nobody is connected. What was in a window may have been sent before."""
-        for number, expiry_s in self._db.execute(SQL["interrupted"]).fetchall():
+        for number, client_id, expiry_s in self._db.execute(SQL["interrupted"]).fetchall():
             if not expiry_s:
-                self.remove(number)
+                log_ended(client_id, self.remove(number))
                 continue
             (sent,) = self._db.execute(SQL["may_have_been_sent"], (number, window)).fetchone()
             self._db.execute(SQL["leave_session"], (expiry_s, now_s + expiry_s, sent or 0, number))
@@ -101,20 +105,22 @@ class Sessions:
         if row is not None and not is_clean:
             self._db.execute(SQL["resume_session"], (expiry_s, row[0]))
             return Attached(row[0], is_present=True)
+        lost = 0
         if row is not None:
-            self.remove(row[0])
+            lost = self.remove(row[0])
         elif self._db.execute(SQL["count_sessions"]).fetchone()[0] >= self._limits.sessions:
             raise SessionRefused(ReasonCode.QUOTA_EXCEEDED, f"there are {self._limits.sessions} sessions already")
         cursor = self._db.execute(SQL["add_session"], (client_id, user, expiry_s))
         assert cursor.lastrowid is not None
-        return Attached(cursor.lastrowid, is_present=False)
+        return Attached(cursor.lastrowid, is_present=False, lost=lost)
 
-    def leave(self, number: int, expiry_s: int, now_s: float, sent: int) -> None:
-        """The client's connection has ended; `sent`: the newest delivery that may have been sent."""
-        if expiry_s:
-            self._db.execute(SQL["leave_session"], (expiry_s, now_s + expiry_s, sent, number))
-        else:
-            self.remove(number)
+    def leave(self, number: int, expiry_s: int, now_s: float, sent: int) -> int:
+        """The client's connection has ended; `sent`: the newest delivery that may have been sent. Returns how many
+        messages ended with the session, if it has ended."""
+        if not expiry_s:
+            return self.remove(number)
+        self._db.execute(SQL["leave_session"], (expiry_s, now_s + expiry_s, sent, number))
+        return 0
 
     def remove(self, number: int) -> int:
         """Ends a session; returns how many messages waited for it."""
@@ -245,6 +251,13 @@ class Sessions:
                 if matches(topic_filter, topic)
             ]
         return found
+
+
+def log_ended(client_id: str, waiting: int) -> None:
+    """Says that messages have ended with a session."""
+    if waiting:
+        text = "the session of the MQTT client %s has ended, and %d messages with it"
+        _log.warning(text, visible(client_id), waiting)
 
 
 def decode_properties(raw: bytes) -> Properties:

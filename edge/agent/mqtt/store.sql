@@ -111,7 +111,7 @@ SELECT count(*) FROM session;
 UPDATE session SET expiry_s = ?, ends_s = ?, sent = max(sent, ?) WHERE number = ?;
 
 -- name: interrupted
-SELECT number, expiry_s FROM session WHERE ends_s IS NULL;
+SELECT number, client_id, expiry_s FROM session WHERE ends_s IS NULL;
 
 -- name: may_have_been_sent
 SELECT max(number) FROM (SELECT number FROM delivery WHERE session = ? ORDER BY number LIMIT ?);

@@ -11,7 +11,7 @@ from edge.agent.mqtt.message import MqttMessage
 from edge.agent.mqtt.store import MqttStore, Taken
 from edge.client.message import IncomingMessage
 from mqtt.packets import Puback, Publish
-from tests.unit.edge.agent.mqtt.mqtt_harness import Broker, broker, complete
+from tests.unit.edge.agent.mqtt.mqtt_harness import LASTS, Broker, broker, complete
 from tests.unit.edge.agent.mqtt.test_mqtt_exact import outbox
 
 
@@ -91,3 +91,47 @@ def test_what_arrives_goes_on_behind_a_full_queue(tmp_path: Path) -> None:
             running.cancel()
 
     complete(run())
+
+
+@pytest.mark.parametrize("ends", ["a clean start", "the expiry of 0", "a kill"])
+def test_the_log_says_what_ends_with_a_session(tmp_path: Path, caplog: pytest.LogCaptureFixture, ends: str) -> None:
+    """M2: nothing is dropped silently."""
+
+    async def run() -> None:
+        async with broker(tmp_path) as agent:
+            one = await agent.client("one", properties=LASTS if ends == "a clean start" else {})
+            await one.subscribe("t", qos=1)
+            await from_another_agent(agent, 1)
+            await one.next(Publish)
+            if ends == "a kill":
+                return
+            one.lose()
+            if ends == "a clean start":
+                await agent.client("one", clean=True)
+            await agent.changes.make(lambda store: None)
+
+    complete(run())
+    if ends == "a kill":
+
+        async def again() -> None:
+            async with broker(tmp_path):
+                pass
+
+        complete(again())
+    assert "the session of the MQTT client one has ended, and 1 messages with it" in caplog.text
+
+
+def test_the_log_is_quiet_about_sessions_that_end_with_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Most do: a line for each would hide the others."""
+
+    async def run() -> None:
+        async with broker(tmp_path) as agent:
+            one = await agent.client("one", properties={})
+            one.lose()
+            await agent.client("one", clean=True)
+            await agent.changes.make(lambda store: None)
+
+    complete(run())
+    assert "has ended" not in caplog.text
