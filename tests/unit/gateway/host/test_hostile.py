@@ -176,7 +176,7 @@ def test_retained_messages_on_their_way_count(tmp_path: Path) -> None:
             assert codes == [first] * 3 + [ReasonCode.QUOTA_EXCEEDED] * 2
             assert len(retained) == (0 if refused else 3)
         assert retained.has_capacity("1", 3_900)
-        assert not retained.has_capacity("4", 0)
+        assert not retained.has_capacity("4", 1)
         await server.stop()
 
     run(scenario())

@@ -191,7 +191,7 @@ def test_all_readers_agree_whatever_is_compacted(log: list[tuple[str, int, str, 
                 publish(shard, topic, epochs[shard], b"%d" % number, now_ms + LIFETIME_MS)
                 expected[topic] = b"%d" % number, now_ms + LIFETIME_MS
             case "wait":
-                now_ms += LIFETIME_MS
+                now_ms += 2 * LIFETIME_MS
             case "late" if epochs[shard] > 1:
                 publish(shard, topic, epochs[shard] - 1, b"" if is_last else b"late")
             case "take over":
