@@ -33,6 +33,7 @@ from gateway.leases.joining import Cluster
 from gateway.leases.owned_shards import OwnedShards
 from gateway.members.access_point import AccessPoint
 from gateway.members.addresses import advertised
+from gateway.members.companions import Companions
 from gateway.members.follower import MembersFollower
 from gateway.members.heartbeats import HeartbeatWriter
 from gateway.members.process_load import ProcessLoad
@@ -176,6 +177,9 @@ async def _serve(settings: Settings, part: str, stopping: asyncio.Future[None], 
     counted = bus.partition_counts(topics_that_count(topics))
     found, _, _ = await asyncio.gather(counted, members_follower.start(), feeds.start())
     check_partitions(found, topics, settings.kafka)
+    companions = Companions(gateway.name, gateway.cluster, members, fatal)
+    members_follower.listeners.append(companions.heard)
+    await companions.alone()
     cluster = None
     if gateway.cluster.enabled:
         earlier = members.get(gateway.name)
@@ -183,13 +187,13 @@ async def _serve(settings: Settings, part: str, stopping: asyncio.Future[None], 
         cluster = Cluster(node, home, hosts, members_follower, members, member_tls, spools, executor)
         observer.cluster = ClusterView(gateway.name, cluster.control, members, loop.time, cluster.followed)
     await home.start()
+    companions.begin(node.numbers.boot)
     feed_service = FeedService(feeds, settings.feeds, settings.kafka.prefix, loop.time, time.time)
     feed_topics = FeedTopics(node, home, feed_service, settings.feeds.timeout_s, fatal)
     feed_topics.start()
     heartbeats = _heartbeats(node, hosts, None if cluster is None else cluster.shards)
     if cluster is not None:
         cluster.control.on_drain = heartbeats.drain
-        await cluster.alone()
     heartbeats.join(None if cluster is None else await cluster.open_links())
     used = (tls, quic)
     enrolled = [] if enrolment is None else [enrolment.file]

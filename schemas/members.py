@@ -78,7 +78,8 @@ class Heartbeat(Event, frozen=True, kw_only=True):
 
     `warm` are shards whose state the gateway keeps as a standby, and could take over quickly (Q7, Q9). `starting` are
     those that it owns and has still to serve, if it has read more of their state since the record before; left out if
-    there are none. `links` is where other gateways make their links to it (Q6); None if it takes none.
+    there are none. `links` is where other gateways make their links to it (Q6); None if it takes none. `shares`: it
+    shares the shards with other gateways; otherwise it has all of them, and no other one may run.
     """
 
     boot: Count
@@ -96,6 +97,7 @@ class Heartbeat(Event, frozen=True, kw_only=True):
     warm: Annotated[list[Count], Meta(max_length=MOST_WARM)] = msgspec.field(default_factory=list)
     links: GatewayAddress | None = None
     starting: Annotated[list[Count], Meta(max_length=MOST_WARM)] | UnsetType = UNSET
+    shares: bool = True
 
 
 def decode_heartbeat(key: bytes | None, value: bytes) -> tuple[str, Heartbeat]:

@@ -23,11 +23,11 @@ from gateway.leases.control import Control
 from gateway.leases.follower import LeasesFollower
 from gateway.leases.losses import Losses
 from gateway.leases.member_links import MemberLinks
-from gateway.leases.namesakes import Namesakes
 from gateway.leases.owned_shards import OwnedShards
 from gateway.leases.owners import Owners
 from gateway.links.links import Links, LinkTls
 from gateway.members.addresses import links_address
+from gateway.members.companions import SILENT_BEATS
 from gateway.members.follower import MembersFollower
 from gateway.members.record_versions import Reads, RecordVersions
 from gateway.members.table import MemberTable
@@ -41,9 +41,8 @@ from gateway.sockets.directory import SocketDirectory
 from schemas.leases import Claimant
 from schemas.members import OLDEST_RECORDS, RECORDS, GatewayAddress, Heartbeat
 
-_SILENT_BEATS = 3
 _READING_GAP_BEATS = 2
-"""Heartbeats in a row whose absence tells: of another member, and of what this gateway itself reads."""
+"""Heartbeats in a row whose absence tells that this gateway itself reads nothing."""
 
 _SETTLE_S = 15.0
 """How long a start waits until all shards have owners."""
@@ -57,7 +56,7 @@ log = structlog.get_logger(__name__)
 
 class Cluster:
     """This gateway's part in the cluster. `directory` has the files of spools. Make it once the process has its number;
-    then `alone`, `open_links`, `listen`, `take_part`, and at the end `give_up` and `stop`."""
+    then `open_links`, `listen`, `take_part`, and at the end `give_up` and `stop`."""
 
     def __init__(
         self,
@@ -77,7 +76,7 @@ class Cluster:
         cluster = settings.gateway.cluster
         me = Claimant(settings.gateway.name, node.numbers.boot)
         beat_s = cluster.heartbeat_s
-        timings = LifeTimings(silent_s=_SILENT_BEATS * beat_s, reading_gap_s=_READING_GAP_BEATS * beat_s)
+        timings = LifeTimings(silent_s=SILENT_BEATS * beat_s, reading_gap_s=_READING_GAP_BEATS * beat_s)
         files = SpoolFiles(directory, executor, node.counts)
         self.shards = OwnedShards(
             node,
@@ -119,8 +118,6 @@ class Cluster:
         self._written = RECORDS
         self._on_fatal = node.on_fatal
         members.listeners.append(self._check_version)
-        self._namesakes = Namesakes(me, table.get(me.name), timings.silent_s, node.on_fatal)
-        members.listeners.append(self._namesakes.heard)
         self._moves = None if not cluster.sockets else self._moves_of(hosts, home, cluster.sockets)
         self.owners = Owners(control.table, table, me, lambda shard: control.phase(shard) == "serving", loop.time)
         is_ramped = cluster.ramp_connects_per_s > 0
@@ -128,10 +125,6 @@ class Cluster:
         self._ramp = ConnectRamp(*ramp) if is_ramped else None
         self._relays = hosts.relay_to(self.owners, tls, self._ramp)
         control.listeners.append(self._lease_changed)
-
-    async def alone(self) -> None:
-        """Returns once no other process can be running under this gateway's name. Raises ClusterError if one is."""
-        await self._namesakes.alone()
 
     async def open_links(self) -> GatewayAddress | None:
         """Opens the listener for links; where others reach it, None if it is off. Raises SettingsError,

@@ -107,6 +107,7 @@ class HeartbeatWriter:
             warm=list(self._warm())[:MOST_WARM],
             links=self._links,
             starting=list(self._starting())[:MOST_WARM] or UNSET,
+            shares=self._settings.enabled,
         )
         self._seq += 1
         self._on_way += 1

@@ -20,6 +20,9 @@ from tests.unit.gateway.members.heartbeat_records import heartbeat
 PATIENCE_S = 40.0
 LONG = {"WAYSTATION_GATEWAY__CLUSTER__TIMEOUT_S": "300"}
 """A gateway that writes a single heartbeat stays on the list."""
+LATER = 1 << 62
+"""The number of a process that began later: beside a gateway that has all shards an earlier one would be no access
+point's matter."""
 
 
 class Access:
@@ -83,9 +86,9 @@ def test_clients_find_the_gateways_that_serve(broker: LocalBroker, unique_prefix
         status, problem = access.ask("mqtts")
         assert (status, problem["reason"]) == (503, "no_operational_gateway")
         write("nonsense", b"{}")
-        write("busy", encode(heartbeat("busy", load=GatewayLoad(connections=500))))
+        write("busy", encode(heartbeat("busy", LATER, load=GatewayLoad(connections=500))))
         assert access.will_list("mqtt", here, ("busy.test", 1000))
-        write("busy", encode(heartbeat("busy", seq=1, state="gone")))
+        write("busy", encode(heartbeat("busy", LATER, seq=1, state="gone")))
         assert access.will_list("mqtt", here)
     finally:
         gateway.stop()
