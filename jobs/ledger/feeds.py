@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow as pa
 import structlog
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
@@ -59,9 +58,7 @@ class FeedCopies:
         seen = SeenKeys(file_of(states, stream.query), feed_tables.FEED_COPIES.key, kept_s, files.since)
         progress = TableFiles(table_uri(settings.tables, feed_tables.FEED_PROGRESS), feed_tables.FEED_PROGRESS)
         if self.comparison is not None:
-            recent = list(progress.since(SEEN_OF_SLOTS, kept_s))
-            if recent:
-                self.comparison.resume(pa.Table.from_batches(recent))
+            self.comparison.resume(progress.since(SEEN_OF_SLOTS, kept_s))
         sink = CopySink(Storage(files, progress, seen, files.partitions), self.quarantine, self.comparison)
         write = self.limiter.limited(sink) if self.limiter else sink
         return sinks.write_batches(rows, stream, checkpoint.uri, write, trigger_s)

@@ -5,7 +5,7 @@ forgotten, and their pairs are not measured. The comparison begins anew with eac
 exact is asked of the tables.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -68,13 +68,14 @@ class FeedComparison:
         self._streams: dict[tuple[str, str], MissingNumbers] = {}
         self._appended: dict[tuple[str, str], float] = {}
 
-    def resume(self, appended: pa.Table) -> None:
-        """`appended`: `feed, slot, appended` of rows of `feed_progress`. So a slot that has fallen silent before this
-        start is known."""
-        newest = appended.group_by(["feed", "slot"]).aggregate([("appended", "max")]).to_pylist()
-        for row in newest:
-            of, at_s = (row["feed"], row["slot"]), row["appended_max"].timestamp()
-            self._appended[of] = max(at_s, self._appended.get(of, 0.0))
+    def resume(self, appended: Iterable[pa.RecordBatch]) -> None:
+        """`appended`: `feed, slot, appended` of rows of `feed_progress`, which are many: taken one batch at a time. So
+        a slot that has fallen silent before this start is known."""
+        for rows in appended:
+            newest = pa.Table.from_batches([rows]).group_by(["feed", "slot"]).aggregate([("appended", "max")])
+            for row in newest.to_pylist():
+                of, at_s = (row["feed"], row["slot"]), row["appended_max"].timestamp()
+                self._appended[of] = max(at_s, self._appended.get(of, 0.0))
         self._reporter.states(list(self._states()), self._lost())
 
     def take(self, copies: pa.Table | None, progress: Sequence[Mapping[str, Any]]) -> None:

@@ -1,6 +1,7 @@
 """The comparison of two slots: bounded, and of each feed by itself (S5)."""
 
-from collections.abc import Mapping, Sequence
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
@@ -83,12 +84,30 @@ def test_a_slot_that_is_silent_since_before_the_start_is_known() -> None:
     rows = [
         {"feed": "f", "slot": slot, "appended": AT - timedelta(hours=n)} for n in (1, 2) for slot in ("active", "b")
     ]
-    comparison.resume(pa.Table.from_pylist(rows))
+    comparison.resume(pa.Table.from_pylist(rows).to_batches(max_chunksize=3))
     assert {(one.slot, one.appended_s) for one in reported.slots} == {
         (slot, (AT - timedelta(hours=1)).timestamp()) for slot in ("active", "b")
     }
     comparison.take(copies("f", "active", [1]), [progress("f", "active", 1)])
     assert {one.slot: one.appended_s for one in reported.slots}["active"] == AT.timestamp()
+
+
+def test_what_was_brought_before_the_start_is_taken_batch_by_batch() -> None:
+    """A week of a thousand source streams has a hundred million rows."""
+    earlier: list[weakref.ref[pa.RecordBatch]] = []
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for n in range(20):
+            assert sum(one() is not None for one in earlier) <= 1, "the last one, if any"
+            rows = pa.RecordBatch.from_pylist([{"feed": "f", "slot": "active", "appended": AT + timedelta(hours=n)}])
+            earlier.append(weakref.ref(rows))
+            yield rows
+
+    reported = Reported()
+    FeedComparison(reported).resume(batches())
+    assert [(one.slot, one.appended_s) for one in reported.slots] == [
+        ("active", (AT + timedelta(hours=19)).timestamp())
+    ]
 
 
 def test_metrics_are_what_is_reported() -> None:
