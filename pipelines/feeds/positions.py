@@ -61,8 +61,8 @@ class FeedCheckpoint(Checkpoint):
         super().__init__(stream, tables, table)
 
     def record(self, topics: Iterable[ReadTopic]) -> None:
-        """Record which topics the offsets belong to."""
-        known = self._ids()
+        """Record which topics the offsets belong to. Raises DamagedCheckpoint."""
+        known = self._topic_ids()
         ids = known | {topic.name: topic.id for topic in topics}
         if ids != known:
             self.write(TOPICS, json.dumps(ids).encode())
@@ -74,7 +74,7 @@ class FeedCheckpoint(Checkpoint):
         Call it only while the query is stopped. It rewrites what Spark reads at its start: where the last batch ended.
         A crash leaves each file in its old or its new state.
         """
-        ids, there = self._ids(), {topic.name: topic for topic in topics}
+        ids, there = self._topic_ids(), {topic.name: topic for topic in topics}
         finished = self._batches("commits")
         begun = sorted(batch for batch in self._batches("offsets") if batch >= max(finished, default=0))
         ended: dict[str, Ended] = {}
@@ -91,9 +91,6 @@ class FeedCheckpoint(Checkpoint):
                 self._rewrite(batch, settled)
         self.record(topics)
         return list(ended.values())
-
-    def _ids(self) -> dict[str, str]:
-        return {} if self.is_new else dict(json.loads(self._read(TOPICS, "{}")))
 
     def _rewrite(self, batch: int, reached: Mapping[str, Mapping[int, int]]) -> None:
         name = f"offsets/{batch}"
@@ -154,7 +151,7 @@ def resolve_feeds(
     """Where the query starts, as Spark's option `startingOffsets`; `topics` are those of feeds that there are.
 
     `on_lost` is called for records that are neither in the table nor on their topics, `on_ended` for topics that are
-    not there any more. Raises RecordsDeleted.
+    not there any more. Raises RecordsDeleted, DamagedCheckpoint.
     """
     if not checkpoint.is_new:
         for ended in checkpoint.settle(topics):

@@ -54,11 +54,9 @@ class Checkpoint:
             raise self._damaged(name) from error
 
     def belongs_to(self, topic: ReadTopic) -> None:
-        """Record that the offsets are those of `topic`. Raises TopicReplaced if they belong to another topic."""
-        try:
-            known = {} if self.is_new else json.loads(self._read(TOPICS, "{}"))
-        except ValueError as error:
-            raise self._damaged(TOPICS) from error
+        """Record that the offsets are those of `topic`. Raises TopicReplaced if they belong to another topic,
+        DamagedCheckpoint."""
+        known = self._topic_ids()
         if known.get(topic.name, topic.id) != topic.id:
             raise TopicReplaced(
                 f"topic {topic.name} was deleted and created again after query {self._stream.query} had read it, and "
@@ -85,6 +83,13 @@ class Checkpoint:
     @cached_property
     def _files(self) -> PyFileSystem:
         return PyFileSystem(DeltaStorageHandler(self._tables))
+
+    def _topic_ids(self) -> dict[str, str]:
+        """The ids of the topics that the offsets belong to, by name. Raises DamagedCheckpoint."""
+        try:
+            return {} if self.is_new else dict(json.loads(self._read(TOPICS, "{}")))
+        except (ValueError, TypeError) as error:
+            raise self._damaged(TOPICS) from error
 
     def _damaged(self, name: str) -> DamagedCheckpoint:
         return DamagedCheckpoint(

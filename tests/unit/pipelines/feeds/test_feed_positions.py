@@ -13,6 +13,7 @@ from pipelines.feeds.positions import Ended, FeedCheckpoint, FeedFiles, FeedTopi
 from pipelines.kafka import positions
 from pipelines.kafka.positions import EARLIEST, Lost, ReadTopic
 from pipelines.kafka.starting_offsets import RecordsDeleted
+from pipelines.storage.checkpoints import TOPICS, DamagedCheckpoint
 from pipelines.streams import StreamId
 from schemas.feed_tables import FEED_COPIES
 
@@ -103,6 +104,15 @@ def test_a_topic_that_is_new_and_has_lost_its_oldest_records_is_read_from_what_i
     ledger.batch(0, {"feed.a": {"0": 1, "1": 1}})
     ledger.starts(A, B._replace(begins={0: 5, 1: 0}))
     assert ledger.reached(0) == {"feed.a": {0: 1, 1: 1}, "feed.b": {0: 5, 1: 0}}
+
+
+@pytest.mark.parametrize("content", ["", '{"feed.a": ', "null", "\0\0"])
+def test_a_damaged_record_of_the_topics_is_named(ledger: Ledger, content: str) -> None:
+    """A power failure may leave an empty file; nobody knows then whether a topic is still the same."""
+    ledger.batch(0, {"feed.a": {"0": 1, "1": 1}})
+    (Path(ledger.checkpoint.uri) / TOPICS).write_text(content)
+    with pytest.raises(DamagedCheckpoint, match=f"^{TOPICS} in .* is damaged"):
+        ledger.starts(A)
 
 
 def test_records_that_retention_took_are_not_passed_over(ledger: Ledger) -> None:
