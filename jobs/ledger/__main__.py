@@ -17,6 +17,7 @@ from importlib import resources
 from pathlib import Path
 from threading import Event, Thread
 
+import pyarrow as pa
 import structlog
 from confluent_kafka import KafkaException, Producer
 from deltalake.exceptions import DeltaError
@@ -58,6 +59,9 @@ STOP_SHARE = 0.5
 
 POOLS = {"routes": "routes", "presence_state": "presence", "message_presence_state": "presence"}
 """The queries whose results are awaited; all others write history."""
+
+START_ERRORS = (PySparkException, Py4JJavaError, WaystationError, DeltaError, pa.ArrowException, OSError)
+"""The exceptions of a start: Spark's, ours, and those of reading tables and checkpoints, which may be damaged."""
 
 WAITING = "Waiting for"
 """Prefix of Spark's status of a query between its triggers; it does not appear before the first one."""
@@ -110,7 +114,7 @@ class Supervised:
             try:
                 self.spark.sparkContext.setLocalProperty("spark.scheduler.pool", pool_of(self.name))
                 self.query, self.began = self.start(), now
-            except (PySparkException, Py4JJavaError, WaystationError, DeltaError, OSError) as error:
+            except START_ERRORS as error:
                 self._failed(now, str(getattr(error, "java_exception", error)))
 
     @property

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from threading import Event, Thread
 
+import pyarrow as pa
 import structlog
 from deltalake.exceptions import DeltaError
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
@@ -13,8 +14,9 @@ from jobs.runtime.application import JVM_GONE
 from pipelines.routing.routes_in_memory import RoutesInMemory
 
 LOOK_S = 0.5
-UNREADABLE = (PySparkException, Py4JError, DeltaError, OSError)
-"""The exceptions of a read if the table or its checkpoint does not exist, or cannot be reached."""
+UNREADABLE = (PySparkException, Py4JError, DeltaError, pa.ArrowException, OSError)
+"""The exceptions of a read if the table or its checkpoint does not exist, or cannot be reached, or a file is damaged:
+after a power failure it may be cut off."""
 
 log = structlog.get_logger(__name__)
 
