@@ -83,12 +83,8 @@ class Router:
             self._failed(now, str(self.query.exception() or "the query was stopped"))
         is_set_back = now < self.failed_at  # nobody knows then how long the pause has lasted
         if self.query is None and (now >= self.due or is_set_back):
-            try:
-                self.query, self.began = self._start(), now
-            except JVM_GONE:
-                raise
-            except (*UNREADABLE, WaystationError) as error:
-                self._failed(now, str(error))
+            self._try_start(now)
+            self.began = self.began if self.query is None else now
         if self.query is not None:
             self._look_at_topic(self.query, now)
         if self.query is not None:
@@ -171,7 +167,7 @@ class Router:
         log.info("realigning", router=self.stream.query, off_s=off_s, pause_s=round(self.phase.pause_s, 3))
         self.quietly.stop(query, now)
         self.reporter.metrics.realigned(self.name)
-        self.query = self._start(realigned=True)
+        self._try_start(now, realigned=True)
 
     def _target(self) -> tuple[float, float] | None:
         """A moment at which a batch should begin, and the period; None if there is no phase to keep."""
@@ -179,6 +175,16 @@ class Router:
             phase = self.peer.phase
             return None if phase.began is None else (phase.began + phase.period_s / 2, phase.period_s)
         return None if self.anchor is None else (self.anchor, self.phase.batch_s)
+
+    def _try_start(self, now: float, realigned: bool = False) -> None:
+        """Starts the query; if that fails, it is tried again when due, and the others of this process go on. Raises the
+        exceptions of `JVM_GONE`."""
+        try:
+            self.query = self._start(realigned)
+        except JVM_GONE:
+            raise
+        except (*UNREADABLE, WaystationError) as error:
+            self._failed(now, str(error))
 
     def _start(self, realigned: bool = False) -> StreamingQuery:
         settings, topics = self.settings, Topics(self.settings.kafka.prefix)

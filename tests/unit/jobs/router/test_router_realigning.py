@@ -4,6 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
 
 from jobs.router.__main__ import ROLES, start_order
 from jobs.router.query import WATCH_S, Router, until_next_look
@@ -56,6 +57,30 @@ def test_one_that_fails_before_its_moment_is_not_realigned(backup: Router) -> No
     backup._keep_phase(SimpleNamespace(), 114.7)  # type: ignore[arg-type]
     backup._failed(114.8, "lost")
     assert until_next_look([backup], 114.8) == WATCH_S
+
+
+@pytest.mark.parametrize("error", [OSError("no space"), PySparkException("no space")], ids=["OSError", "Spark"])
+def test_one_that_cannot_start_again_is_tried_again(
+    backup: Router, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """The other query of the process goes on, and routes alone meanwhile."""
+    failed: dict[str, str] = {}
+    monkeypatch.setattr(backup, "reporter", backup.reporter._replace(failed=failed.__setitem__))
+    starts: list[Any] = [error, SimpleNamespace(isActive=True)]
+
+    def start(realigned: bool) -> Any:
+        start = starts.pop(0)
+        if isinstance(start, Exception):
+            raise start
+        return start
+
+    monkeypatch.setattr(backup, "_start", start)
+    backup._keep_phase(SimpleNamespace(), 114.7)  # type: ignore[arg-type]
+    backup._keep_phase(SimpleNamespace(), 115.0)  # type: ignore[arg-type]
+    assert (backup.query, list(failed)) == (None, ["router-backup"])
+    assert backup.due > 115.0
+    backup._try_start(backup.due)
+    assert backup.query is not None
 
 
 class Session:
