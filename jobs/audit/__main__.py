@@ -193,13 +193,14 @@ def judgements(gathered: DataFrame, shards: int, watermarks: Watermarks) -> Iter
         copies = [copy | {"appended": _time(copy["appended"])} for copy in sorted(row["copies"], key=position)]
         in_order = sorted(row["instructions"], key=lambda one: (one["scope"] != ROUTED, one["shard"], one["number"]))
         appended = copies[0]["appended"] if copies else _time(row["appended"])
-        for one in judged(copies, in_order, row["reports"] > 0, appended, shards, watermarks):
+        untouched = {_time(report) for report in row["reports"]}
+        for one in judged(copies, in_order, untouched, appended, shards, watermarks):
             yield {
                 "message_id": row["message_id"],
                 "appended": appended,
                 **(one.copy or dict.fromkeys(("partition", "offset", "destination", "wanted"))),
                 "instructed": [{name: each[name] for name in Instructed._fields} for each in one.instructions],
-                "untouched": row["reports"] > 0,
+                "untouched": (one.copy["appended"] if one.copy else appended) in untouched,
                 "differences": [each._asdict() | {"shards": list(each.shards)} for each in one.judgement.differences],
                 "verdict": one.judgement.verdict,
             }

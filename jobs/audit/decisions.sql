@@ -20,15 +20,16 @@ WHERE message_id = ? AND date >= ?
 ORDER BY scope, "number", shard
 
 -- name: outcomes
-SELECT client, outcome, shard, "number", qos, "at"
+SELECT client, outcome, shard, "number", qos, "at", message_appended
 FROM outcomes
 WHERE message_id = ? AND date >= ?
 ORDER BY "at", client
 
 -- name: completion
-SELECT touches, completed
+SELECT touches, completed, message_appended
 FROM completions
 WHERE message_id = ? AND date >= ?
+ORDER BY completed
 
 -- name: routes_known
 -- The time up to which the routes table has all events, and the latest times at which one of them starts or ends a route.

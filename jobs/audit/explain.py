@@ -4,8 +4,8 @@ For one message and without Spark; :mod:`jobs.audit` does it for all messages of
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
-from datetime import timedelta
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from jobs.query.journeys import no_message
@@ -57,17 +57,20 @@ def explain(reader: LedgerReader, message_id: str, shards: int, watermarks: Wate
     # The brokers' clocks may differ: rows that follow a message of midnight may have the date before.
     first_day = min(copy["appended"] for copy in copies).date() - timedelta(days=1)
     instructions = _rows(reader, sql["instructions"], message_id, first_day)
-    outcomes = tuple(_rows(reader, sql["outcomes"], message_id, first_day))
+    outcomes = _rows(reader, sql["outcomes"], message_id, first_day)
     completions = _rows(reader, sql["completion"], message_id, first_day)
-    untouched = any(one["outcome"] == "untouched" for one in outcomes)
-    completion = completions[0] if completions else None
+    untouched = {one["message_appended"] for one in outcomes if one["outcome"] == "untouched"}
     candidates = [_candidates(reader, sql["changes"], copy, shards) for copy in copies]
     accepted = [copy | {"wanted": wanted} for copy, (_, _, wanted) in zip(copies, candidates, strict=True)]
     found = judged(accepted, instructions, untouched, copies[0]["appended"], shards, watermarks)
-    return [
-        Explanation(copy, *keys_routes_wanted, one.judgement, tuple(one.instructions), outcomes, completion)
-        for copy, keys_routes_wanted, one in zip(copies, candidates, found, strict=True)
-    ]
+    explanations = []
+    for copy, keys_routes_wanted, one in zip(copies, candidates, found, strict=True):
+        others = {other["appended"] for other in copies} - {copy["appended"]}
+        own, completion = _except_of(others, outcomes), next(iter(_except_of(others, completions)), None)
+        explanations.append(
+            Explanation(copy, *keys_routes_wanted, one.judgement, tuple(one.instructions), own, completion)
+        )
+    return explanations
 
 
 def _candidates(
@@ -83,6 +86,12 @@ def _candidates(
     known = (Route(key, interval) for key in keys for interval in intervals(by_key[key]))
     routes = tuple(route for route in known if route.interval.covers(appended))
     return keys, routes, tuple(wanted_by(destination, shards, [route.interval for route in routes], appended))
+
+
+def _except_of(others: Collection[datetime], rows: Sequence[Row]) -> tuple[Row, ...]:
+    """Without what became of the message when it was accepted at other times. A retained message sent on SUBSCRIBE has
+    a time of its own."""
+    return tuple(row for row in rows if row["message_appended"] not in others)
 
 
 def _rows(reader: LedgerReader, sql: str, *parameters: Any) -> list[Row]:

@@ -195,9 +195,9 @@ def gathered(copies: DataFrame, ledger: Ledger, period: Period) -> DataFrame:
     """What is needed to judge each message of `period`, and each id that has instructions but no message.
 
     `copies` are those of :func:`wanted`. Returns one row per message id: `message_id`; `copies` and `instructions`, as
-    :func:`pipelines.routing.decisions.judged` describes them; `reports`, how often it was reported as wanted by nobody;
-    `appended`, the append time that instructions and reports give. Times are microseconds since 1970. One shuffle for
-    all, because the tables are far larger than memory.
+    :func:`pipelines.routing.decisions.judged` describes them; `reports`, the append times of the copies that were
+    reported as wanted by nobody; `appended`, the append time that instructions and reports give. Times are microseconds
+    since 1970. One shuffle for all, because the tables are far larger than memory.
     """
     rows, reports = _of_period(ledger, period)
     entry = F.struct("partition", "offset", "scope", "shard", "number", "limit")
@@ -212,7 +212,7 @@ def gathered(copies: DataFrame, ledger: Ledger, period: Period) -> DataFrame:
         .agg(
             F.collect_list("copy").alias("copies"),
             F.collect_list("instruction").alias("instructions"),
-            F.count("untouched").alias("reports"),
+            F.collect_set(F.when(F.col("untouched"), F.unix_micros("message_appended"))).alias("reports"),
             F.unix_micros(F.min("message_appended")).alias("appended"),
         )
     )

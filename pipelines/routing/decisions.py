@@ -21,7 +21,7 @@ Differences:
 | `unknown`     | instructions for a message that the ledger lacks, or for another position on `ingress`        |
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -127,7 +127,7 @@ def wanted_by(destination: str, shards: int, routes: Sequence[Interval], appende
 def judged(
     copies: Sequence[Row],
     instructions: Sequence[Row],
-    untouched: bool,
+    untouched: Collection[datetime],
     appended: datetime,
     shards: int,
     watermarks: Watermarks,
@@ -135,8 +135,8 @@ def judged(
     """The judgement on each copy of a message, or on an id that the ledger has no message for.
 
     Rows of `copies`: `partition, offset, appended, destination, wanted` (shards, ascending); of `instructions`:
-    `partition, offset, scope, shard, number, limit`; all of one message id. `appended` is the append time of a message
-    that the ledger lacks.
+    `partition, offset, scope, shard, number, limit`; all of one message id. `untouched`: the append times of the copies
+    that were reported as wanted by nobody. `appended` is the append time of a message that the ledger lacks.
     """
     positions = {position(copy) for copy in copies}
     elsewhere = [one for one in instructions if position(one) not in positions]
@@ -146,10 +146,10 @@ def judged(
         own = [one for one in instructions if copy is not None and position(one) == position(copy)]
         decisions = [_decision(one) for one in own], [_decision(one) for one in elsewhere]
         if copy is None:
-            message = Message(None, False, untouched, *decisions)
+            message = Message(None, False, appended in untouched, *decisions)
         else:
             appended, is_inbox = copy["appended"], copy["destination"].startswith(INBOX_MARK)
-            message = Message(copy["wanted"], is_inbox, untouched, *decisions)
+            message = Message(copy["wanted"], is_inbox, appended in untouched, *decisions)
         found.append(Judged(copy, own + elsewhere, judge(message, shards, watermarks.settled(appended))))
         elsewhere = []  # counted only once
     return found

@@ -153,7 +153,8 @@ def test_what_routers_do_is_right(
     for name, one in made.items():
         shards, row = wanted(one.destination, one.at, by_key), found[name]
         copy = {"partition": 0, "offset": 0, "appended": one.at, "destination": one.destination, "wanted": shards}
-        (expected,) = judged([copy], rows(one.instructed), one.untouched, one.at, SHARDS, watermarks)
+        untouched = [one.at] if one.untouched else []
+        (expected,) = judged([copy], rows(one.instructed), untouched, one.at, SHARDS, watermarks)
         judgement = expected.judgement
         assert (row["verdict"], differences(row)) == (judgement.verdict, list(judgement.differences)), (name, one)
         assert (row["wanted"], row["appended"]) == (shards, one.at)

@@ -130,6 +130,29 @@ def test_a_message_that_was_accepted_twice_is_explained_twice(run, capfd, tables
     ]  # fmt: skip
 
 
+def test_each_time_that_a_message_was_accepted_is_explained_by_what_became_of_it_then(run, capfd, tables):
+    """R7: nobody wanted it the first time, and it was complete at once."""
+    name = "019b7e1a-0000-8000-8000-000000000009"
+    append(tables, "messages", [message(20, name, "a/b", after(-300)), message(21, name, "a/b", AT)])
+    append(tables, "instructions", [instruction(21, name, 1, 0, None, AT), instruction(21, name, 3, 1, 2, AT)])
+    append(tables, "outcomes", [
+        {"message_id": name, "outcome": "untouched", "at": after(-300), "message_appended": after(-300),
+         "appended": after(-299)},
+        {"message_id": name, "shard": 1, "number": 0, "client": "bob", "outcome": "delivered", "qos": 1,
+         "at": after(1), "message_appended": AT, "appended": after(1)},
+    ])  # fmt: skip
+    append(tables, "completions", [
+        {"message_id": name, "touches": 0, "message_appended": after(-300), "completed": after(-299),
+         "appended": after(-298)}
+    ])  # fmt: skip
+    assert run("explain", name, "--json") == 0
+    first, second = json.loads(capfd.readouterr().out)
+    assert [(one["verdict"], one["wanted"]) for one in (first, second)] == [("right", []), ("right", [1, 3])]
+    assert [[row["outcome"] for row in one["outcomes"]] for one in (first, second)] == [["untouched"], ["delivered"]]
+    assert first["completion"]["touches"] == 0
+    assert second["completion"] is None
+
+
 def test_what_another_broker_dated_the_day_before_is_found(run, capfd, tables):
     """Their clocks are apart, and the message is of midnight."""
     midnight = datetime(2026, 1, 2, tzinfo=UTC)

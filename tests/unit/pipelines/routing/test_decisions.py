@@ -79,7 +79,8 @@ def test_every_fault_is_found(
     destination: str, instructed: tuple[Instructed, ...], untouched: bool, wrong: Found
 ) -> None:
     copies = [copy(destination)] if destination else []
-    (one,) = judged(copies, rows(instructed), untouched, AT, SHARDS, Watermarks(AFTER, AFTER, AFTER, AFTER))
+    reports = [AT] if untouched else []
+    (one,) = judged(copies, rows(instructed), reports, AT, SHARDS, Watermarks(AFTER, AFTER, AFTER, AFTER))
     assert found(one) == (DIFFERS if wrong else RIGHT, wrong)
 
 
@@ -90,13 +91,13 @@ def test_every_fault_is_found(
 def test_what_may_still_come_is_not_judged(lacking: str, destination: str, instructed: tuple[Instructed, ...]) -> None:
     watermarks = Watermarks(AFTER, AFTER, AFTER, AFTER)._replace(**{lacking: BEFORE})
     copies = [copy(destination)] if destination else []
-    (one,) = judged(copies, rows(instructed), False, AT, SHARDS, watermarks)
+    (one,) = judged(copies, rows(instructed), [], AT, SHARDS, watermarks)
     assert found(one) == (LATER, [])
 
 
 def test_what_is_too_much_is_sure_although_something_may_still_come() -> None:
     watermarks = Watermarks(AFTER, None, None, None)
-    (one,) = judged([copy("a/x")], rows(decided("routed", [0, 1])), False, AT, SHARDS, watermarks)
+    (one,) = judged([copy("a/x")], rows(decided("routed", [0, 1])), [], AT, SHARDS, watermarks)
     assert found(one) == (DIFFERS, [("superfluous", "routed", (1,))])
 
 
@@ -104,8 +105,17 @@ def test_each_copy_has_its_own_instructions() -> None:
     """A retry was accepted as a second message; what belongs to neither is shown with the first."""
     watermarks, stray = Watermarks(AFTER, AFTER, AFTER, None), R[:1]
     instructions = rows(R, 4) + rows(R[:2], 5) + rows(stray, 9)
-    first, second = judged([copy("a/x", 4), copy("a/x", 5)], instructions, False, AT, SHARDS, watermarks)
+    first, second = judged([copy("a/x", 4), copy("a/x", 5)], instructions, [], AT, SHARDS, watermarks)
     assert found(first) == (DIFFERS, [("unknown", "routed", (0,))])
     assert found(second) == (DIFFERS, [("missing", "routed", (3,))])
     assert [one["offset"] for one in first.instructions] == [4, 4, 4, 9]
     assert [one["offset"] for one in second.instructions] == [5, 5]
+
+
+def test_a_report_that_nobody_wants_it_is_about_one_copy() -> None:
+    """R7: the copy with that append time; the other was wanted."""
+    first, second = copy("b", 4), copy("a/x", 5) | {"appended": AT + timedelta(seconds=1)}
+    watermarks = Watermarks(*[AFTER + timedelta(seconds=1)] * 4)
+    for reports, verdicts in (([AT], [RIGHT, RIGHT]), ([second["appended"]], [DIFFERS, DIFFERS])):
+        both = judged([first, second], rows(R, 5), reports, AT, SHARDS, watermarks)
+        assert [one.judgement.verdict for one in both] == verdicts
