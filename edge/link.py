@@ -5,13 +5,11 @@ A link calls its :class:`Receiver` on the event loop: with bytes as they arrive,
 
 import asyncio
 import ssl
-import sys
 from dataclasses import dataclass
-from fcntl import ioctl
-from termios import TIOCOUTQ
 from typing import Final, Protocol, cast
 
 from edge.errors import Unreachable
+from edge.tcp_progress import progress
 
 CLOSE_TIMEOUT_S: Final = 5.0
 
@@ -80,8 +78,7 @@ class Link(asyncio.Protocol):
         """Bytes written that the peer has yet to take, and those that it has taken since the beginning."""
         if self._transport is None:
             return 0, 0
-        waiting = self._transport.get_write_buffer_size() + _unacknowledged(self._transport)
-        return waiting, self._written - waiting
+        return progress(self._transport, self._written)
 
     def close(self, lingers: bool = False) -> None:
         """Ends the link once everything written is sent; waits 5 s at most for a peer that does not read.
@@ -145,16 +142,6 @@ class Link(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._receiver.resume_writing()
-
-
-def _unacknowledged(transport: asyncio.Transport) -> int:
-    """Bytes in the system's send queue that the peer's system has not acknowledged; 0 if this system cannot tell (Linux
-    can: tcp(7), SIOCOUTQ)."""
-    try:
-        answer: bytes = ioctl(transport.get_extra_info("socket").fileno(), TIOCOUTQ, bytes(4))
-    except (OSError, ValueError):  # ValueError: it is closed
-        return 0
-    return int.from_bytes(answer, sys.byteorder)
 
 
 async def open_link(address: Address, receiver: Receiver, timeout_s: float) -> Link:
