@@ -28,6 +28,7 @@ from edge.mesh.held import Held, HeldById, HeldWatcher, InMemory
 from edge.mesh.known_receipts import KnownReceipts
 from edge.mesh.known_to_peers import OURS, KnownToPeers, Peer
 from edge.mesh.limits import MeshLimits
+from edge.mesh.set_aside import SetAside
 from edge.mesh.spray import FOR_RECIPIENT, Candidate, SprayPolicy
 
 __all__ = ["Carrier", "Held", "HeldWatcher", "InMemory", "Originators"]
@@ -60,7 +61,7 @@ class Carrier:
         self.has_uplink = False
         self._originators, self._signers = originators, signers
         self._held = self._new_table()
-        self._arriving: dict[str, int] = {}  # sizes
+        self._arriving = SetAside(self.limits.idle_s)
         self._watchers: list[HeldWatcher] = []
         self._bytes = 0
 
@@ -117,14 +118,14 @@ class Carrier:
             raise RefusedError(f"message {bundle.message_id} is not accepted: {reason.name.lower().replace('_', ' ')}")
         self.add(bundle, self.limits.copies or None, now)
 
-    def refusal(self, offer: Offer) -> Reason | None:
+    def refusal(self, offer: Offer, now: float) -> Reason | None:
         """Why an offered bundle is not wanted; None if it is (M6)."""
         header, message_id = offer.header, offer.header.message_id
         if self._is_over(header, offer.copies):
             return Reason.DELIVERED
         if self._is_own(header) or message_id in self._held:  # an own one that comes back is known by its name
             return Reason.HAS_IT
-        if message_id in self._arriving:
+        if self._arriving.is_busy(message_id, now):
             return Reason.BUSY
         if offer.hops > self.limits.hops:
             return Reason.HOP_LIMIT
@@ -137,13 +138,23 @@ class Carrier:
         limits = self.limits
         return self._limit_reason(header, offer.size, offer.age_s, limits.carried_bundles, limits.carried_bytes)
 
-    def begin_arrival(self, offer: Offer) -> None:
+    def begin_arrival(self, offer: Offer, now: float) -> None:
         """The offer is accepted: its size is set aside."""
-        self._arriving[offer.header.message_id] = offer.size
+        self._arriving.begin(offer.header.message_id, offer.size, now)
 
     def end_arrival(self, message_id: str) -> None:
-        """The bundle has come, or will not come."""
-        self._arriving.pop(message_id, None)
+        """The bundle has come, or will not come, from one of those that bring it."""
+        self._arriving.end(message_id)
+
+    def begin_storing(self, message_id: str) -> Reason | None:
+        """All of the bundle has come, and is to be made durable; or why not: another peer was faster."""
+        if message_id in self._held:
+            return Reason.HAS_IT
+        return None if self._arriving.begin_storing(message_id) else Reason.BUSY
+
+    def end_storing(self, message_id: str) -> None:
+        """It is durable, or could not be made so."""
+        self._arriving.end_storing(message_id)
 
     def verify(self, bundle: Bundle) -> bool:
         """Whether its originator signed it. Raises SignatureError if not; False if the originator's keys are gone."""
@@ -306,6 +317,6 @@ class Carrier:
         if size > limits.bundle_bytes:
             return Reason.TOO_LARGE
         is_full = len(self._held) + len(self._arriving) >= bundles
-        if is_full or self._bytes + sum(self._arriving.values()) + size > stored_bytes:
+        if is_full or self._bytes + self._arriving.bytes + size > stored_bytes:
             return Reason.FULL
         return None

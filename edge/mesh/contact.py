@@ -233,7 +233,7 @@ class Contact:
             self._giving.choose(now)
 
     def _take_offer(self, offer: Offer, events: list[Event], now: float) -> None:
-        self._taking.take_offer(offer)
+        self._taking.take_offer(offer, now)
         self._giving.offered_by_peer(offer.header.message_id)
 
     def _take_accept(self, frame: Accept, events: list[Event], now: float) -> None:
@@ -243,12 +243,12 @@ class Contact:
         self._giving.take_stored(frame, events, now)
 
     def _take_decline(self, frame: Decline, events: list[Event], now: float) -> None:
-        if not self._taking.is_withdrawn(frame.message_id):
+        if not self._taking.is_withdrawn(frame.message_id, now):
             self._giving.take_decline(frame, events, now)
 
     def _take_data(self, frame: Data, events: list[Event], now: float) -> None:
         self.reach.take_data()
-        self._taking.take_data(frame, events)
+        self._taking.take_data(frame, events, now)
 
     def _take_ping(self, frame: Ping, events: list[Event], now: float) -> None:
         self._link.send(Pong())

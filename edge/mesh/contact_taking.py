@@ -33,22 +33,22 @@ class Taking:
         """Whether the peer owes parts of a bundle."""
         return bool(self._arriving)
 
-    def take_offer(self, offer: Offer) -> None:
+    def take_offer(self, offer: Offer, now: float) -> None:
         """Accepts or declines; what is wanted may wait for capacity. Raises PeerError."""
         message_id, limits, parts = offer.header.message_id, self._link.limits, self._parts
         if any(message_id in part for part in parts):
             raise PeerError(f"it offers {message_id} twice")
         if sum(map(len, parts)) >= limits.unanswered_offers:
             raise PeerError(f"more than {limits.unanswered_offers} bundles at once")
-        reason = self._carrier.refusal(offer)
+        reason = self._carrier.refusal(offer, now)
         if reason is not None:  # at once: the peer may be about to decline an offer of ours for the same message
             self._link.send(Decline(message_id, reason))
         elif self._waiting or not self._has_capacity(offer.size):
             self._waiting[message_id] = offer
         else:
-            self._accept(offer)
+            self._accept(offer, now)
 
-    def take_data(self, frame: Data, events: list[Event]) -> None:
+    def take_data(self, frame: Data, events: list[Event], now: float) -> None:
         """Takes a part; reports the bundle when it is complete and verified. Raises PeerError."""
         arrival = self._arriving.get(frame.message_id)
         if arrival is None:
@@ -56,16 +56,16 @@ class Taking:
         if arrival.take(frame):
             del self._arriving[frame.message_id]
             self._take_bundle(arrival.offer, bytes(arrival.received), events)
-            self._answer_offers()
+            self._answer_offers(now)
 
-    def is_withdrawn(self, message_id: str) -> bool:
+    def is_withdrawn(self, message_id: str, now: float) -> bool:
         """Whether a decline of the peer means its own offer, which is then over."""
         if self._waiting.pop(message_id, None) is not None:
             return True
         if self._arriving.pop(message_id, None) is None:
             return False
         self._carrier.end_arrival(message_id)
-        self._answer_offers()
+        self._answer_offers(now)
         return True
 
     def answered(self, message_id: str) -> tuple[Bundle, int | None]:
@@ -73,6 +73,7 @@ class Taking:
         if message_id not in self._awaiting_store:
             raise LocalContactError(f"bundle {message_id} was not received, or is answered already")
         self._carrier.end_arrival(message_id)
+        self._carrier.end_storing(message_id)
         return self._awaiting_store.pop(message_id)
 
     def end(self) -> None:
@@ -86,19 +87,19 @@ class Taking:
     def _parts(self) -> tuple[Mapping[str, object], ...]:
         return self._waiting, self._arriving, self._awaiting_store
 
-    def _answer_offers(self) -> None:
+    def _answer_offers(self, now: float) -> None:
         """Answers the offers for which there is capacity now, in order."""
         while self._waiting and self._has_capacity(next(iter(self._waiting.values())).size):
             offer = self._waiting.pop(next(iter(self._waiting)))
-            reason = self._carrier.refusal(offer)
+            reason = self._carrier.refusal(offer, now)
             if reason is None:
-                self._accept(offer)
+                self._accept(offer, now)
             else:
                 self._link.send(Decline(offer.header.message_id, reason))
 
-    def _accept(self, offer: Offer) -> None:
+    def _accept(self, offer: Offer, now: float) -> None:
         message_id = offer.header.message_id
-        self._carrier.begin_arrival(offer)
+        self._carrier.begin_arrival(offer, now)
         self._arriving[message_id] = Arrival(offer, bytearray())
         self._link.send(Accept(message_id))
 
@@ -121,10 +122,12 @@ class Taking:
             self._carrier.end_arrival(offer.header.message_id)
             self._link.send(Decline(offer.header.message_id, Reason.BAD_BUNDLE))
             raise PeerError(f"bundle {offer.header.message_id}: {error}") from error
-        if is_verified:
+        # If not, its certificate has ended, or was revoked, since the offer.
+        reason = self._carrier.begin_storing(bundle.message_id) if is_verified else Reason.UNKNOWN_ORIGINATOR
+        if reason is None:
             copies = self._carrier.copies_taken(offer.copies)
             self._awaiting_store[bundle.message_id] = bundle, copies
             events.append(Received(bundle, copies))
-        else:  # its certificate has ended, or was revoked, since the offer
+        else:
             self._carrier.end_arrival(bundle.message_id)
-            self._link.send(Decline(bundle.message_id, Reason.UNKNOWN_ORIGINATOR))
+            self._link.send(Decline(bundle.message_id, reason))

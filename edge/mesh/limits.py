@@ -33,7 +33,8 @@ class MeshLimits:
     again_most_s: float = 3_600.0
     unanswered_offers: int = 64  # that a peer may have open at once, each way
     burst_bytes: int = 262_144  # of bundles in one call of `outgoing`, so that receipts and answers need not wait long
-    idle_s: float = 30.0  # a contact that waits for its peer, and hears nothing, is closed
+    idle_s: float = 30.0  # a contact that waits for its peer, and hears nothing, is closed; a bundle that takes longer
+    # to come may come from another peer as well
     latency_s: float = 0.0  # a peer whose round trip takes longer is not reachable: nothing is offered; 0: no threshold
     probe_s: float = 30.0  # between two measurements of the round trip
     good_to_come_up: int = 2  # round trips below the threshold in sequence, for a peer that was not reachable

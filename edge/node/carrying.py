@@ -29,7 +29,7 @@ async def carry(journal: Journal, carrier: DiskCarrier, bundle: Bundle, on_news:
     if header.recipient in (None, carrier.name):
         return True
     offer = Offer(header, bundle.size, FOR_RECIPIENT, bundle.hops, bundle.age_s)
-    reason = carrier.refusal(offer)
+    reason = carrier.refusal(offer, journal.now_s)
     if reason in (Reason.HAS_IT, Reason.DELIVERED):
         return True
     if reason is not None:
@@ -40,14 +40,21 @@ async def carry(journal: Journal, carrier: DiskCarrier, bundle: Bundle, on_news:
     except SignatureError as error:
         _log.warning("a gateway gives a bundle that does not verify: %s", error)
         return True
+    if carrier.begin_storing(message_id) is not None:
+        _log.info("message %s is not taken along: a peer has just brought it", message_id)
+        return False
     answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
     def finish(*, is_held: bool) -> None:
         if not answer.done():
             answer.set_result(is_held)
 
-    def stored() -> None:
+    def end() -> None:
         carrier.end_arrival(message_id)
+        carrier.end_storing(message_id)
+
+    def stored() -> None:
+        end()
         try:
             carrier.add(bundle, FOR_RECIPIENT, since)
         except ConflictError as error:
@@ -58,11 +65,11 @@ async def carry(journal: Journal, carrier: DiskCarrier, bundle: Bundle, on_news:
         on_news()
 
     def refused(error: Exception) -> None:
-        carrier.end_arrival(message_id)
+        end()
         _log.info("message %s is not taken along: %s", message_id, error)
         finish(is_held=False)
 
-    carrier.begin_arrival(offer)
+    carrier.begin_arrival(offer, journal.now_s)
     batch, since = journal.change(), journal.now_s
     batch.add(message_id, BundleRow(bundle, FOR_RECIPIENT, since))
     batch.accepted_steps.append(Step(message_id, journal.wall_s, "carried", "from the platform"))

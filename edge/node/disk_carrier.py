@@ -150,7 +150,7 @@ class DiskCarrier(Carrier):
 
     def reserve_capacity(self, message_id: str, size: int) -> None:
         """As :meth:`set_aside`, for a message that was accepted before."""
-        self._arriving[message_id] = size
+        self._arriving.begin(message_id, size, self._journal.now_s)
 
     def admit(self, bundle: Bundle, since: float) -> None:
         """Holds a message of ours that is on disk now."""

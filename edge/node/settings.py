@@ -42,7 +42,8 @@ connections = 32           # links at the same time. Beyond: closed at once. As 
                            # beyond, the one that has been for longest is closed
 handshake_s = 10.0         # for a network connection and TLS
 idle_s = 30.0              # without an answer that a peer owes, or with bytes that it does not take; a peer that
-                           # has gone without a word is noticed within as long (TCP keep-alive)
+                           # has gone without a word is noticed within as long (TCP keep-alive). A bundle that takes
+                           # longer to come may come from another peer as well
 latency_ms = 0.0           # a peer whose round trip takes longer is not reachable: it is offered nothing. 0: no limit
 probe_s = 30.0             # between two measurements of a peer's round trip
 good_to_come_up = 2        # round trips in time, in sequence, after which a peer is reachable again

@@ -251,7 +251,7 @@ def test_what_a_peer_could_not_take_is_offered_again() -> None:
 def test_a_bundle_that_another_peer_did_not_bring_is_offered_again() -> None:
     message, giver, taker = bundle(), carrier("a"), carrier("b")
     giver.submit(message, 50)
-    taker.begin_arrival(Offer(message.header, message.size, 8, 1, 0))  # from another peer, whose link breaks then
+    taker.begin_arrival(Offer(message.header, message.size, 8, 1, 0), 100)  # from another peer, whose link breaks then
     lasting = MeshPair(giver, taker).exchange()
     taker.end_arrival(message.message_id)
     assert message.message_id not in taker

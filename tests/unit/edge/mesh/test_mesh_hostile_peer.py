@@ -355,6 +355,32 @@ def test_a_bundle_that_is_arriving_from_another_peer_is_declined() -> None:
         assert second.hears()[-1] == answer
 
 
+def test_a_bundle_that_a_peer_never_ends_may_come_from_another() -> None:
+    """M6: it says now and then a byte, so its contact lasts; whoever is first with all of it is believed."""
+    message = bundle(5, "c", size=300)
+    offer = Offer(message.header, message.size, 8, 1, 0)
+    encoded = bundle_format.encode(message.carried(0))
+    slow = Hostile()
+    slow.sends(*BEGINNING, offer, Data(message.message_id, 0, encoded[:-1]))
+    honest = Hostile()
+    honest.carrier, honest.contact = slow.carrier, Contact(slow.carrier, 130)
+    honest.sends(*BEGINNING, offer, now=129)
+    assert honest.hears()[-1] == Decline(message.message_id, Reason.BUSY)
+    honest.sends(offer, now=130)
+    assert honest.hears()[-1] == Accept(message.message_id)
+    [received] = honest.sends(Data(message.message_id, 0, encoded), now=131)
+    assert isinstance(received, Received)
+    slow.hears()
+    slow.sends(Data(message.message_id, len(encoded) - 1, encoded[-1:]))
+    assert slow.hears() == [Decline(message.message_id, Reason.BUSY)], "that of the other one is being stored"
+    honest.contact.stored(message.message_id, 132)
+    assert message.message_id in slow.carrier
+    slow.sends(offer)
+    assert slow.hears() == [Decline(message.message_id, Reason.HAS_IT)]
+    assert not slow.carrier._arriving
+    assert slow.carrier._arriving.bytes == 0
+
+
 def test_copies_out_of_thin_air_are_cut() -> None:
     message = bundle(5, "c")
     encoded = bundle_format.encode(message.carried(0))
