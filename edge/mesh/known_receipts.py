@@ -4,11 +4,13 @@ They are numbered as they come. For each peer the number is remembered up to whi
 only the new ones are sent. A peer whose store was lost has another incarnation, and gets all again.
 
 There are as many as bundles were delivered, up to 100,000. What decides about a bundle or an offer is in memory: the
-message's id, the role, who signed, and where it came from, in about 40 bytes. The receipts themselves, which are only
+message's id, the role, who signed, and where it came from, in about 50 bytes. The receipts themselves, which are only
 read to send them, are where :class:`EncodedReceipts` says: a node has them on disk.
 """
 
 from array import array
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -26,6 +28,8 @@ __all__ = ["OURS", "EncodedReceipts", "KnownReceipt", "KnownReceipts", "Peer"]
 T = TypeVar("T")
 _FORGOTTEN_SHARE: Final = 50
 """Of many receipts a fiftieth is forgotten at once: what is left is then numbered anew."""
+SIGNER_SHARE: Final = 8
+"""A recipient that has signed more than an eighth of them gives way first."""
 _ROLES: Final = {int(role): role for role in Role}
 _GONE: Final = 0
 _DIGEST: Final = 0xFFFF_FFFF
@@ -76,7 +80,10 @@ class KnownReceipt(msgspec.Struct, gc=False, frozen=True):
 
 class KnownReceipts:
     """At most `most` receipts and `peers_max` peers; the oldest are forgotten first. To forget a receipt early costs
-    transmissions, and may cost a second delivery to a gateway; the recipient's memory removes it."""
+    transmissions, and may cost a second delivery to a gateway; the recipient's memory removes it.
+
+    Any agent may sign as the recipient of messages that nobody knows, without end. So of a recipient with more than
+    its share the oldest are forgotten before those of others."""
 
     def __init__(self, most: int, peers_max: int, encoded: EncodedReceipts | None = None) -> None:
         self._most, self._encoded = most, InMemory() if encoded is None else encoded
@@ -84,9 +91,10 @@ class KnownReceipts:
         self._ids = bytearray()
         self._roles = bytearray()  # _GONE: another receipt is in its place
         self._signers, self._sources, self._digests = array("I"), array("I"), array("I")
+        self._numbers = array("Q")  # ascending
         self._signer_names, self._peers = _Names[str](), _Names[Peer]()
         self._table = IdTable(self._id_at)
-        self._before = self._count = 0  # numbers that are forgotten; receipts that are there
+        self._last = self._count = 0  # the latest number; receipts that are there
 
     def __len__(self) -> int:
         return self._count
@@ -94,7 +102,7 @@ class KnownReceipts:
     @property
     def number(self) -> int:
         """Of the latest receipt; 0 if there was none."""
-        return self._before + len(self._roles)
+        return self._last
 
     def keep_in(self, encoded: EncodedReceipts) -> None:
         """The receipts are there from now on. Before the first one only."""
@@ -129,7 +137,7 @@ class KnownReceipts:
 
     def signers_after(self, number: int, peer: Peer) -> list[str]:
         """Who signed those later than `number`, without what the peer itself has sent."""
-        first, but = max(0, number - self._before), self._peers.number(peer)
+        first, but = self._after(number), self._peers.number(peer)
         return [
             self._signer_names[self._signers[at]]
             for at in {self._signers[at]: at for at in self._others(first, but)}.values()
@@ -138,9 +146,8 @@ class KnownReceipts:
     def ids_after(self, number: int, peer: Peer) -> Iterator[tuple[int, str]]:
         """The numbers and messages of those later than `number`, without what the peer itself has sent. What is
         forgotten or added meanwhile is passed over or found."""
-        while number < self.number:
-            number = max(number, self._before) + 1
-            at = number - self._before - 1
+        while (at := self._after(number)) < len(self._numbers):
+            number = self._numbers[at]
             if self._roles[at] != _GONE and self._peers.number(peer) != self._sources[at]:
                 yield number, text_id(self._id_at(at))
 
@@ -151,7 +158,7 @@ class KnownReceipts:
     def numbered(self, number: int, most: int) -> list[KnownReceipt]:
         """The oldest ones later than `number`, at most `most`."""
         found: list[KnownReceipt] = []
-        for at in range(max(0, number - self._before), len(self._roles)):
+        for at in range(self._after(number), len(self._roles)):
             if len(found) == most:
                 break
             if self._roles[at] != _GONE:
@@ -182,6 +189,8 @@ class KnownReceipts:
         self._signers.append(self._signer_names.add(signer))
         self._sources.append(self._peers.add(source))
         self._digests.append(hash(encoded) & _DIGEST)
+        self._last += 1
+        self._numbers.append(self._last)
         self._count += 1
         if len(self._roles) > self._most:
             self._forget(max(1, self._most // _FORGOTTEN_SHARE))
@@ -189,15 +198,40 @@ class KnownReceipts:
             self._rebuild()
 
     def _forget(self, count: int) -> None:
-        for at in range(count):
-            if self._roles[at] != _GONE:
-                self._encoded.forget(text_id(self._id_at(at)))
-                self._count -= 1
-        for column in (self._roles, self._signers, self._sources, self._digests):
-            del column[:count]
-        del self._ids[: ID_BYTES * count]
-        self._before += count
+        """Makes so many places free: those whose receipt was replaced, and then those of the oldest."""
+        gone = {at for at, role in enumerate(self._roles) if role == _GONE}
+        oldest = self._oldest(count - len(gone))
+        for at in oldest:
+            self._encoded.forget(text_id(self._id_at(at)))
+        self._count -= len(oldest)
+        kept = [at for at in range(len(self._roles)) if at not in gone and at not in oldest]
+        self._ids = bytearray(b"".join(self._id_at(at) for at in kept))
+        self._roles = bytearray(self._roles[at] for at in kept)
+        self._signers, self._sources, self._digests = (
+            array("I", (column[at] for at in kept)) for column in (self._signers, self._sources, self._digests)
+        )
+        self._numbers = array("Q", (self._numbers[at] for at in kept))
         self._rebuild()
+
+    def _oldest(self, count: int) -> set[int]:
+        """The oldest of recipients that have more than their share, and then the oldest of all."""
+        roles, signers = self._roles, self._signers
+        of_recipients = Counter(signers[at] for at, role in enumerate(roles) if role == Role.RECIPIENT)
+        share = max(1, self._most // SIGNER_SHARE)
+        excess = {signer: number - share for signer, number in of_recipients.items() if number > share}
+        found: set[int] = set()
+        for at, role in enumerate(roles if excess else ()):
+            if len(found) >= count:
+                break
+            if role == Role.RECIPIENT and excess.get(signers[at], 0) > 0:
+                excess[signers[at]] -= 1
+                found.add(at)
+        for at, role in enumerate(roles):
+            if len(found) >= count:
+                break
+            if role != _GONE:
+                found.add(at)
+        return found
 
     def _rebuild(self) -> None:
         self._table.rebuild(at for at, role in enumerate(self._roles) if role != _GONE)
@@ -206,12 +240,16 @@ class KnownReceipts:
     def _others(self, first: int, but: int | None) -> Iterator[int]:
         return (at for at in range(first, len(self._roles)) if self._roles[at] != _GONE and self._sources[at] != but)
 
+    def _after(self, number: int) -> int:
+        """The position of the first later one."""
+        return bisect_right(self._numbers, number)
+
     def _id_at(self, at: int) -> bytes:
         return b"" if self._roles[at] == _GONE else bytes(self._ids[ID_BYTES * at : ID_BYTES * (at + 1)])
 
     def _record_at(self, at: int) -> KnownReceipt:
         signer, source = self._signer_names[self._signers[at]], self._peers[self._sources[at]]
-        role, number = _ROLES[self._roles[at]], self._before + at + 1
+        role, number = _ROLES[self._roles[at]], self._numbers[at]
         return KnownReceipt(text_id(self._id_at(at)), role, signer, source, number)
 
 

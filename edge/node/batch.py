@@ -84,6 +84,7 @@ class Batch:
     budgets: dict[str, int | None] = field(default_factory=dict)
     removed: dict[str, None] = field(default_factory=dict)
     receipts: list[Receipt] = field(default_factory=list)
+    receipts_forgotten: dict[str, None] = field(default_factory=dict)  # before these are added
     at_platform: Changes = field(default_factory=dict)
     taken: dict[Source, Seen] = field(default_factory=dict)
     forgotten: list[Source] = field(default_factory=list)

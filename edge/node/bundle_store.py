@@ -167,8 +167,9 @@ class BundleStore(SqliteFile):
                 rows = batch.at_platform.items()
                 many(_SQL["remove_at_platform"], [(sequence,) for sequence, row in rows if row is None])
                 many(_SQL["save_at_platform"], [row for _, row in rows if row is not None])
-            if batch.receipts:
-                many(_SQL["add_receipt"], [(UUID(one.message_id).bytes, one.encoded) for one in batch.receipts])
+            many(_SQL["forget_receipt"], [(UUID(one).bytes,) for one in batch.receipts_forgotten])
+            many(_SQL["add_receipt"], [(UUID(one.message_id).bytes, one.encoded) for one in batch.receipts])
+            if batch.receipts_forgotten:  # those too that a kill or a lower limit has left
                 db.execute(_SQL["bound_receipts"], (self._receipts,))
             if batch.certificates:
                 many(_SQL["add_certificate"], [(one.key.public_bytes_raw(), one.der) for one in batch.certificates])

@@ -90,8 +90,11 @@ DELETE FROM unsealed WHERE sequence = ?;
 -- name: add_receipt
 INSERT OR REPLACE INTO receipt (id, receipt) VALUES (?, ?);
 
+-- name: forget_receipt
+DELETE FROM receipt WHERE id = ?;
+
 -- name: bound_receipts
-DELETE FROM receipt WHERE number <= (SELECT max(number) FROM receipt) - ?;
+DELETE FROM receipt WHERE number <= (SELECT number FROM receipt ORDER BY number DESC LIMIT 1 OFFSET ?);
 
 -- name: receipts
 SELECT receipt FROM receipt ORDER BY number;

@@ -1,6 +1,6 @@
 """The receipts that a node remembers, on disk: a contact reads some when it sends them (M2, M19).
 
-The journal's batches write them, with what else changes in the same commit, and bound how many there are.
+The journal's batches write them, with what else changes in the same commit, and remove those that are forgotten.
 """
 
 from collections.abc import Sequence
@@ -26,4 +26,5 @@ class DiskReceipts:
         return list(found.values())
 
     def forget(self, message_id: str) -> None:
-        """The store deletes the oldest rows itself."""
+        """Its row goes with the next commit."""
+        self._journal.change(urgent=False).receipts_forgotten[message_id] = None

@@ -33,7 +33,8 @@ stored_bundles = 10_000    # kept here, ours and those carried for others. Beyon
 stored_bytes = 67_108_864  # of all of them. Beyond: refused. An eighth of both is for ours; a peer sends a
                            # sixteenth at a time, or one bundle
 bundle_bytes = 1_048_576   # of one, encoded. Beyond: refused
-receipts = 100_000         # remembered; the oldest are forgotten first
+receipts = 100_000         # remembered; the oldest are forgotten first, before them those of a recipient with more
+                           # than an eighth
 inbox_messages = 10_000    # that have arrived and wait for the application. Beyond: refused, so carriers keep them
 inbox_bytes = 67_108_864   # of those
 reports = 100_000          # for message presence, that wait for a gateway

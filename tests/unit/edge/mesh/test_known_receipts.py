@@ -17,6 +17,7 @@ ALL = {
     for number in range(40)
     for role in (Role.RECIPIENT, Role.GATEWAY)
 }
+ROLES = {one.encoded: one.role for one in ALL.values()}
 
 
 class Counted(InMemory):
@@ -24,6 +25,10 @@ class Counted(InMemory):
 
     def __len__(self) -> int:
         return len(self._known)
+
+
+def newer_of_recipient(known: KnownReceipts, number: int) -> int:
+    return sum(one.role is Role.RECIPIENT for one in known.numbered(number, 100))
 
 
 @given(
@@ -50,7 +55,8 @@ def test_it_is_bounded_and_says_what_is_new(most: int, steps: list[tuple[int, Ro
             if record is not None:
                 assert (record.source, record.number, known.encoded([message_id])) == (source, at, [encoded])
             else:
-                assert at <= known.number - most + max(1, most // 50)
+                is_old = at <= known.number - most + max(1, most // 50)
+                assert is_old or (ROLES[encoded] is Role.RECIPIENT and newer_of_recipient(known, at) >= most // 8)
         for asking in PEERS:
             expected = [
                 (at, message_id)
@@ -59,6 +65,30 @@ def test_it_is_bounded_and_says_what_is_new(most: int, steps: list[tuple[int, Ro
             ]
             assert list(known.ids_after(0, asking)) == expected
     assert [one.number for one in known.numbered(0, 5)] == [number for number, _ in known.ids_after(0, ("z", 9))][:5]
+
+
+def test_who_signs_for_messages_that_nobody_knows_crowds_out_only_its_own() -> None:
+    """M8: any agent may sign as a recipient; whatever it signs verifies. Its newest stay, as those of others do."""
+    stored = Counted()
+    known = KnownReceipts(400, 10, stored)
+    real = [receipt(header(number).message_id) for number in range(1, 201)]
+    honest = [receipt(header(number).message_id, "c", Role.RECIPIENT) for number in range(301, 341)]
+    for one in (*real, *honest):
+        known.add(one, OURS)
+    forged = [receipt(header(number).message_id, "b", Role.RECIPIENT) for number in range(1_000, 2_000)]
+    for number, one in enumerate(forged):
+        known.add(one, PEERS[1])
+        if number == 500:
+            known.add(receipt(header(1).message_id, "c", Role.EXIT_AGENT), OURS)
+    assert len(known) == len(stored) <= 400
+    assert all(known.record(one.message_id) for one in (*real, *honest))
+    left = [one.message_id for one in forged if known.record(one.message_id)]
+    assert left == [one.message_id for one in forged[-len(left) :]]
+    assert len(left) >= 50
+    assert [number for number, _ in known.ids_after(0, OURS)] == sorted(
+        record.number for one in forged if (record := known.record(one.message_id)) is not None
+    )
+    assert known.number == 1_241
 
 
 class Watched(InMemory):

@@ -32,6 +32,31 @@ def held(node: MeshNode) -> list[tuple[str, int | None, int]]:
     return [(one.bundle.message_id, one.copies, one.bundle.hops) for one in found if one is not None]
 
 
+def test_the_receipts_that_are_remembered_are_those_on_disk(tmp_path: Path) -> None:
+    """M8, M19: who signs for messages that nobody knows crowds out those of others neither in memory nor on disk."""
+
+    async def run() -> None:
+        a = NodeHost("a", tmp_path, receipts=40)
+        signer, ids = identity("b", now_s=NOW_S), [header(number, "x").message_id for number in range(1, 151)]
+
+        def known(node: MeshNode) -> set[str]:
+            return {one for one in ids if node.carrier.receipts.record(one) is not None}
+
+        async with a.running([*certificates("b"), gateway().certificate]) as node:
+            await node.settle([gateway().receipt(one, Role.GATEWAY, 1) for one in ids[:30]])
+            for one in ids[30:]:
+                await node.settle([signer.receipt(one, Role.RECIPIENT, 1)])
+            before = known(node)
+            assert before >= {*ids[:30], ids[-1]}
+            assert len(before) <= 40
+            assert all(node.carrier.receipts.get(one) for one in before)
+        async with a.running() as node:
+            assert known(node) == before
+            assert len(node.carrier.receipts) == len(before)
+
+    asyncio.run(run())
+
+
 def test_bundles_budgets_and_receipts_survive_a_restart(tmp_path: Path) -> None:
     """M2, M8: with 8 copies, 4 are given to the first peer; the message and its sequence are not used again."""
 
