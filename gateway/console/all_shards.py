@@ -83,6 +83,7 @@ def page(facts: AllShardsFacts, now: float) -> Page:
         _HEADINGS,
         [_row(one) for one in facts.shown],
         "there is no such shard",
+        after < facts.total,
         link(PATH, first=str(after)) if after < facts.total else "",
     )
     changes = Table("Changes of owners", _OF_CHANGES, [_change(one, now) for one in facts.changes[:ROWS]], "none yet")

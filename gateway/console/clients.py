@@ -28,6 +28,7 @@ def page(found: Mapping[str, Any], asked: Mapping[str, str], now: float, others:
         _HEADINGS,
         _rows(found["sessions"], now),
         "no session matches",
+        after is not None,
         "" if after is None else link(PATH, **kept, after=after),
     )
     choices = (("", "all"), ("connected", "connected"), ("offline", "offline"))

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 from urllib.parse import urlencode
 
+from gateway.observe.http_listener import LINE_BYTES
 from schemas.visible import visible
 
 NAME_LENGTH = 60
@@ -15,8 +16,8 @@ NAME_LENGTH = 60
 TITLE_LENGTH = 1_000
 ROWS = 100
 """The most rows of a table."""
-HREF_LENGTH = 8_000
-"""aiohttp refuses request lines longer than 8,190 bytes; a longer link is left out."""
+HREF_LENGTH = LINE_BYTES - 1_000
+"""A longer link is left out: the listener would refuse its request line. The longest topic fits, each byte as %XX."""
 CUT = "…"
 UNKNOWN = "–"
 
@@ -33,13 +34,14 @@ class Cell(NamedTuple):
 
 
 class Table(NamedTuple):
-    """`headings` of the columns; `empty` is the sentence shown if there are no `rows`; `more` leads to the next page,
-    "" if there is none."""
+    """`headings` of the columns; `empty` is the sentence shown if there are no `rows`; `has_more`: whether other
+    rows follow, and `more` leads to them, "" if their names are too long for a link."""
 
     caption: str
     headings: Sequence[str]
     rows: Sequence[Sequence[Cell]]
     empty: str
+    has_more: bool = False
     more: str = ""
 
 

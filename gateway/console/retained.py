@@ -46,6 +46,7 @@ def page(facts: RetainedFacts, asked: Mapping[str, str], now: float, shows_value
         headings,
         rows,
         "no retained message matches",
+        facts.more,
         link(PATH, prefix=prefix, after=facts.found[-1].topic) if facts.more else "",
     )
     notes = [_RATES] if shows_values else [_HIDDEN, _RATES]

@@ -10,11 +10,15 @@ from functools import partial
 from typing import Any, Final, cast
 
 from aiohttp import web
+from aiohttp.http_exceptions import LineTooLong
 
 from gateway.timed_connection import TimedConnection
 
 SILENCE_S: Final = 10.0
 """How long a connection may take to send a complete request, and how long it may read nothing of the answer."""
+
+LINE_BYTES: Final = 262_144
+"""The longest request line: the console's links name topics of up to 65,535 bytes, each written as %XX."""
 
 _REQUEST_BYTES: Final = 1024
 
@@ -43,7 +47,7 @@ class HttpListener:
         def accept() -> asyncio.BaseProtocol:
             if len(server.connections) >= self._connections:
                 return _Closed()
-            protocol = TimedConnection(server, SILENCE_S, access_log=None)
+            protocol = _Connection(server, SILENCE_S, access_log=None, max_line_size=LINE_BYTES)
             self._silent.add(protocol)
             loop.call_later(SILENCE_S, self._end_silent, protocol)
             return protocol
@@ -76,6 +80,29 @@ class HttpListener:
         if protocol in self._silent:
             self._silent.discard(protocol)
             protocol.force_close()
+
+
+class _Connection(TimedConnection):
+    """Says in a sentence why a request cannot be read; aiohttp's own answer quotes it."""
+
+    __slots__ = ()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        if status != 400:
+            return super().handle_error(request, status, exc, message)
+        if isinstance(exc, LineTooLong):
+            text = f"the address is longer than {LINE_BYTES} bytes, or a header than 8190: search for less"
+            answer = web.Response(status=431, text=f"{text}\n")
+        else:
+            answer = web.Response(status=400, text="the request is not valid HTTP/1.1 or 1.0\n")
+        answer.force_close()
+        return answer
 
 
 class _Closed(asyncio.Protocol):

@@ -129,6 +129,18 @@ def test_values_of_retained_messages_are_left_out_unless_they_may_be_shown() -> 
             assert b"<script>alert" not in shown
 
 
+def test_a_table_whose_next_page_cannot_be_linked_says_so() -> None:
+    """A link has room for the longest name; not for that and a search for one."""
+    longest = "\N{LATIN SMALL LETTER E WITH ACUTE}" * 32_767
+    message = Message("0-1", "s", longest, b"", 1, True, None, b"", -1, 0, 0)
+    facts = retained.RetainedFacts(2, 7, [message], True)
+    assert b">Next page</a>" in render.html(retained.page(facts, {"prefix": "a"}, 1.0, False), BANNER)
+    shown = render.html(retained.page(facts, {"prefix": longest}, 1.0, False), BANNER)
+    assert b">Next page</a>" not in shown
+    assert b"Other rows follow" in shown
+    assert b"Other rows follow" not in render.html(retained.page(facts._replace(more=False), {}, 1.0, False), BANNER)
+
+
 def test_feeds_are_shown_with_their_adapters_and_advice() -> None:
     """S1: two adapters on one machine are no safe pair."""
     table = FeedTable(process_settings({}).feeds)

@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from gateway.observe import http_listener
-from gateway.observe.http_listener import HttpListener
+from gateway.observe.http_listener import LINE_BYTES, HttpListener
 from tests.unit.gateway.http.http_harness import PATIENCE_S, until
 
 HOST = "127.0.0.1"
@@ -78,6 +78,48 @@ def test_places_are_free_again(request_bytes: bytes) -> None:
             for client in holding:
                 client.close()
             await listener.stop()
+
+    _run(scenario())
+
+
+async def listening() -> tuple[HttpListener, int]:
+    listener = HttpListener(PLACES)
+    listener.add_routes(Routes().all())
+    return listener, await listener.start(HOST, 0)
+
+
+def test_an_address_with_the_longest_topic_is_read() -> None:
+    """The console's link to a retained message."""
+
+    async def scenario() -> None:
+        listener, port = await listening()
+        assert await ask(port, path=f"/small?topic={'%C3%A9' * 32_767}") == (200, b"")
+        await listener.stop()
+
+    _run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("line", "status", "sentence"),
+    [
+        (b"GET /small?topic=" + b"a" * LINE_BYTES, b"431", b"the address is longer than 262144 bytes"),
+        (b"GET /sm\x00all", b"400", b"the request is not valid HTTP/1.1 or 1.0"),
+    ],
+    ids=["too long", "no HTTP"],
+)
+def test_what_cannot_be_read_is_refused_in_a_sentence(line: bytes, status: bytes, sentence: bytes) -> None:
+    async def scenario() -> None:
+        listener, port = await listening()
+        reader, writer = await asyncio.open_connection(HOST, port)
+        writer.write(line + b" HTTP/1.1\r\nHost: x\r\n\r\n")
+        answer = await asyncio.wait_for(reader.read(), PATIENCE_S)
+        assert answer.split(b" ")[1] == status
+        head, _, body = answer.partition(b"\r\n\r\n")
+        assert body.startswith(sentence)
+        assert len(body) < 200
+        assert b"Content-Type: text/plain" in head
+        writer.close()
+        await listener.stop()
 
     _run(scenario())
 
