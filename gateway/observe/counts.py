@@ -182,7 +182,7 @@ _PLAIN = {
         "waystation_member_records_skipped", "Records on the topic members that are not valid, and were skipped"
     ),
     "members_forgotten": _Plain(
-        "waystation_members_forgotten", "Gateways forgotten because there are more than cluster.members"
+        "waystation_members_forgotten", "Gateways forgotten because there are more than gateway.cluster.members"
     ),
     "feed_records_skipped": _Plain(
         "waystation_feed_records_skipped", "Records on the topic feeds that are not valid, and were skipped"

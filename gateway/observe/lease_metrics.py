@@ -92,6 +92,6 @@ class LeaseMetrics(Collector):
         alone = [lease for lease in own if self._standbys and not has_standby(lease, self._members, now)]
         yield GaugeMetricFamily(
             "waystation_shards_without_standby",
-            "Shards of this gateway without any standby that is up, although cluster.standbys asks for some",
+            "Shards of this gateway without any standby that is up, although gateway.cluster.standbys asks for some",
             value=len(alone),
         )

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from schemas.settings import load_settings
+
 ROOT = Path(__file__).parents[3]
 _ELSEWHERE = {
     "stack.broker_java_options",
@@ -63,3 +65,21 @@ def test_every_setting_is_in_the_guide(name: str) -> None:
 
 def test_the_guide_has_no_setting_that_is_none() -> None:
     assert set(documented()) <= set(DEFAULTS)
+
+
+def examples() -> Iterator[str]:
+    """The guide's examples of a configuration; not those of other files."""
+    page, tables = (
+        (ROOT / "docs" / "operators.md").read_text(),
+        tomllib.loads((ROOT / "conf" / "base.toml").read_text()),
+    )
+    for example in re.findall(r"```toml\n(.*?)```", page, re.DOTALL):
+        if set(tomllib.loads(example)) <= set(tables):
+            yield example
+
+
+@pytest.mark.parametrize("example", list(examples()))
+def test_an_example_of_a_configuration_is_complete(example: str, tmp_path: Path) -> None:
+    overlay = tmp_path / "overlay.toml"
+    overlay.write_text(example)
+    load_settings([ROOT / "conf" / "base.toml", overlay], {})
