@@ -1,10 +1,12 @@
 """`waystation up` without its console: stops what a killed `up` left behind, then runs the parts until asked to
 stop."""
 
+import errno
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -43,6 +45,7 @@ from jobs.stack.state import StackState, hold, read_state, stop_leftovers
 from jobs.stack.supervisor import Event, Limits, Supervisor
 from schemas.settings import Settings
 
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 TICK_S = 0.1
 DETACHED_MARGIN_S = 30.0
 
@@ -78,19 +81,21 @@ def run(
     """Run a stack in `data` until `stopping` is set; whatever happens, none of it is left running.
 
     The supervisor is created once the directory is locked and the remains of a killed `up` are stopped, so that its
-    ports are free. Raises StackError if another `up` holds the directory or a part cannot start, and what
-    `make_supervisor` raises.
+    ports are free. Raises StackError if another `up` holds the directory, a part cannot start, or the disk has no space
+    for its first start, and what `make_supervisor` raises.
     """
     began = time.monotonic()
     with hold(data):
         for name in stop_leftovers(data, stop_timeout_s):
             console.say(f"stopped {name}, which was still running after its `up` was killed")
         forget(data)
-        supervisor = make_supervisor()
+        with _on_a_disk_with_space(data):
+            supervisor = make_supervisor()
         announced = False
         try:
             while not stopping.is_set():
-                supervisor.tick()
+                with _on_a_disk_with_space(data):  # the first start of a part; a later one is tried again
+                    supervisor.tick()
                 if supervisor.ready and not announced:
                     announced = True
                     console.ready(supervisor.state(), time.monotonic() - began)
@@ -98,6 +103,20 @@ def run(
                 stopping.wait(TICK_S)
         finally:
             supervisor.stop()
+
+
+@contextmanager
+def _on_a_disk_with_space(data: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _NO_SPACE:
+            raise
+        what = error.filename or "what the stack needs"
+        raise StackError(
+            f"cannot write {what}: {error.strerror}; free some space, or choose a data directory on another disk than "
+            f"{data} with --data"
+        ) from error
 
 
 def stop(data: Path, stop_timeout_s: float) -> bool:
