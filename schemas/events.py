@@ -7,7 +7,7 @@ Every event has a version `v`; readers refuse a version they do not know. Times 
 unit: `_us` microseconds, `_ms` milliseconds.
 """
 
-from typing import Literal, TypeVar
+from typing import Final, Literal, TypeVar
 
 import msgspec
 
@@ -131,6 +131,10 @@ class PresenceEvent(Event, frozen=True, kw_only=True):
         return "tick" if self.event == "tick" else self.client or self.gateway
 
 
+NAME_CHARACTERS: Final = 1024
+"""The longest name in an event of message presence: of a message, an agent or a destination."""
+
+
 class MessagePresenceEvent(Event, frozen=True, kw_only=True):
     """On `message-presence`, key message id: what one agent did about a message (M9).
 
@@ -143,7 +147,8 @@ class MessagePresenceEvent(Event, frozen=True, kw_only=True):
     * `retired`: its originator knows what became of it and needs no record (M13)
 
     `at_us` is when it happened, by the agent's clock; `until_us` is how long the claim, or the record of the message,
-    is to be kept; 0 for the default.
+    is to be kept; 0 for the default. `id`, `agent`, `origin` and `peer` have at most `NAME_CHARACTERS`, so that the
+    state of a message stays below Kafka's limit.
     """
 
     id: str

@@ -20,6 +20,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
+from schemas.events import NAME_CHARACTERS
 from schemas.states import MessagePresenceState
 
 CALLERS: Final = "http"
@@ -47,7 +48,7 @@ agent may never have met anybody who has it."""
 
 Moment = Annotated[int, Meta(ge=0, le=253_402_300_799_000_000)]
 """µs since the epoch, up to the year 9999."""
-Name = Annotated[str, Meta(max_length=1024)]
+Name = Annotated[str, Meta(max_length=NAME_CHARACTERS)]
 Position = Annotated[int, Meta(ge=0, le=9_223_372_036_854_775_807)]
 """A place among what waits for a device; it stays valid over restarts of gateways."""
 MESSAGE_ID_PATTERN: Final = "^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$"

@@ -26,7 +26,8 @@ _REPORTED: tuple[Literal["propagated", "attempting", "refused"], ...] = ("propag
 
 
 AGENTS_BYTES = 800_000
-"""The most that the agents of a message take in its published state; the rest is at most a topic and some names.
+"""The most that the agents of a message take in its published state; the rest is at most six names
+(`schemas.events.NAME_CHARACTERS`), of which each character takes up to 6 bytes.
 Kafka's client refuses a record above 1,000,000 bytes, and brokers refuse one above 1 MiB (`message.max.bytes`)."""
 REASON_CHARACTERS = 100
 """How much of a reason is kept; the history has all of it."""

@@ -22,10 +22,11 @@ from pipelines.records import (
     parsed,
     text,
 )
-from schemas.events import MessagePresenceEvent, decode_good
+from schemas.events import NAME_CHARACTERS, MessagePresenceEvent, decode_good
 from schemas.states import MessagePresenceState
 
 _CUSTODY = msgspec.json.Decoder(Custody)
+_NAMES = ("id", "agent", "origin", "peer")
 _TEXTS = ("origin", "peer", "reason")
 
 
@@ -38,6 +39,12 @@ def message_presence_format() -> Format:
         return [
             complaint(event["id"] == "", "id is empty"),
             complaint(event["agent"] == "", "agent is empty"),
+            *(
+                complaint(
+                    F.length(event[name]) > NAME_CHARACTERS, f"{name} is longer than {NAME_CHARACTERS} characters"
+                )
+                for name in _NAMES
+            ),
             complaint(needs_peer & (F.coalesce(event["peer"], F.lit("")) == ""), "peer is missing"),
             complaint(
                 moment_us(event["at_us"]) > early, "at_us is after the record's append time, ", F.col("timestamp")

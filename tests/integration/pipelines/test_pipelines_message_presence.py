@@ -19,7 +19,7 @@ from pipelines.presence.message_presence_sink import MessagePresenceSink
 from pipelines.sources import Kafka, topic_stream
 from pipelines.storage.keyed_states import KeyedStates
 from pipelines.streams import StreamId
-from schemas.events import MessagePresenceEvent, decode, encode
+from schemas.events import NAME_CHARACTERS, MessagePresenceEvent, decode, encode
 from schemas.identity import partition_of
 from schemas.states import Claim, MessagePresenceState
 from tests.conftest import LocalBroker
@@ -80,6 +80,23 @@ def test_history_has_every_event_and_marks_bad_ones(spark: SparkSession) -> None
     bad = [row.quarantined.reason for row in found if row.quarantined is not None]
     assert bad[0] == "peer is missing"
     assert bad[1].startswith("at_us is after the record's append time")
+
+
+def test_names_too_long_for_a_state_are_quarantined(spark: SparkSession) -> None:
+    """M9, bounded: gateways do not write them, but others may write to the topic. Kafka would refuse the state."""
+    longest, longer = "\N{GRINNING FACE}" * NAME_CHARACTERS, "n" * (NAME_CHARACTERS + 1)
+    rows = [
+        said(0, "delivered", longest, origin=longest, peer=longest, reason=longer),
+        said(1, "attempting", longer),
+        said(2, "attempting", "a", origin=longer),
+        said(3, "delivered", "a", peer=longer),
+    ]
+    found = message_presence.history(kafka_rows(spark, rows)).orderBy("offset").collect()
+    assert [row.quarantined and row.quarantined.reason for row in found] == [
+        None,
+        *(f"{name} is longer than {NAME_CHARACTERS} characters" for name in ("agent", "origin", "peer")),
+    ]
+    assert [row.offset for row in message_presence.reported(kafka_rows(spark, rows)).collect()] == [0]
 
 
 def test_claims_are_in_the_ledger_and_in_a_journey(spark: SparkSession, tmp_path: Path) -> None:

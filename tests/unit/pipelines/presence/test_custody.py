@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.presence.custody import AgentReport, Custody, Limits, after, is_news, known_from, state_of
-from schemas.events import encode
+from schemas.events import NAME_CHARACTERS, encode
 from schemas.states import Claim
 
 KAFKA_BYTES = 1_000_000
@@ -227,10 +227,6 @@ def test_agents_are_bounded_and_the_state_survives_json(events: list[AgentReport
     assert msgspec.json.decode(msgspec.json.encode(custody), type=Custody) == custody
 
 
-NAME_CHARACTERS = 1024
-"""The longest name that a gateway takes from an agent; the worst characters take 6 bytes as JSON."""
-
-
 def reports_of(agents: Iterable[str], event: str, reason: str = "") -> list[AgentReport]:
     """One report about each agent, later ones newer."""
     who = "peer" if event == "propagated" else "agent"
@@ -246,7 +242,7 @@ def test_a_state_is_small_enough_for_kafka_whatever_agents_are_called(event: str
     """M9, bounded: with the most agents that can be configured, and reasons as long as their names."""
     names = [f"{number}-".ljust(NAME_CHARACTERS, character) for number in range(200)]
     custody = after(Custody(), reports_of(names, event, character * NAME_CHARACTERS), LIMITS._replace(most=1000))
-    assert len(encode(state_of("m" * 128, custody))) < KAFKA_BYTES - 4 * 6 * NAME_CHARACTERS
+    assert len(encode(state_of("m" * 128, custody))) < KAFKA_BYTES - 6 * 6 * NAME_CHARACTERS, "six more names fit"
     assert list(custody.agents) == names[-len(custody.agents) :], "those with the oldest reports are forgotten"
     assert len(custody.agents) > 30
 
