@@ -32,6 +32,9 @@ LONGEST_NAME: Final = 255
 MOST_WARM: Final = 512
 """Shards that a heartbeat names as warm: with all else it stays below LARGEST_HEARTBEAT."""
 
+MOST_STARTING: Final = 256
+"""Likewise, shards whose start has made progress."""
+
 RECORDS: Final = 1
 """The version of records and frames between gateways that this release writes, and the highest that it reads. It is one
 number for all of them: a release that changes any of them, so that its predecessor cannot read it, raises it, and goes
@@ -76,10 +79,11 @@ class Heartbeat(Event, frozen=True, kw_only=True):
     (RECORDS). A heartbeat itself only ever gets more fields, which earlier readers ignore: so gateways of all releases
     know of each other.
 
-    `warm` are shards whose state the gateway keeps as a standby, and could take over quickly (Q7, Q9). `starting` are
-    those that it owns and has still to serve, if it has read more of their state since the record before; left out if
-    there are none. `links` is where other gateways make their links to it (Q6); None if it takes none. `shares`: it
-    shares the shards with other gateways; otherwise it has all of them, and no other one may run.
+    `warm` are shards whose state the gateway keeps as a standby, and could take over quickly (Q7, Q9); of more than
+    MOST_WARM each heartbeat names others, in turn. `starting` are those that it owns and has still to serve, if it has
+    read more of their state since the record before; left out if there are none. `links` is where other gateways make
+    their links to it (Q6); None if it takes none. `shares`: it shares the shards with other gateways; otherwise it has
+    all of them, and no other one may run.
     """
 
     boot: Count
@@ -96,7 +100,7 @@ class Heartbeat(Event, frozen=True, kw_only=True):
     load: GatewayLoad = GatewayLoad()
     warm: Annotated[list[Count], Meta(max_length=MOST_WARM)] = msgspec.field(default_factory=list)
     links: GatewayAddress | None = None
-    starting: Annotated[list[Count], Meta(max_length=MOST_WARM)] | UnsetType = UNSET
+    starting: Annotated[list[Count], Meta(max_length=MOST_STARTING)] | UnsetType = UNSET
     shares: bool = True
 
 

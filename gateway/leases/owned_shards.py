@@ -15,6 +15,7 @@ from gateway.shard.shard_spool import SpoolThread
 from gateway.shard.spool_files import OpenedFiles
 from gateway.shard.standby import Standbys
 from gateway.shard.start_steps import Started, Steps
+from schemas.members import MOST_STARTING
 
 log = structlog.get_logger(__name__)
 
@@ -34,7 +35,7 @@ class OwnedShards:
         self._open_file = open_file
         self._followed: dict[int, SpoolThread] = {}
         self._starting: dict[int, Steps] = {}
-        self._told: dict[int, int] = {}
+        self._told: dict[int, int] = {}  # the one named last is last
         self.standbys = standbys_of(self._followed)
         self.on_superseded: Callable[[int, int, int], None] = lambda _shard, _epoch, _fence: None
         """Gets a shard, the epoch of its home here, and the higher fence that this home has read."""
@@ -55,10 +56,15 @@ class OwnedShards:
                     self._told.pop(shard, None)
 
     def starting(self) -> list[int]:
-        """The shards whose start has made progress since this was called before."""
-        found = [shard for shard, steps in self._starting.items() if steps.done != self._told.get(shard)]
-        self._told |= {shard: self._starting[shard].done for shard in found}
-        return found
+        """The shards whose start has made progress since they were named before: MOST_STARTING at most, and first those
+        that have not been named for longest."""
+        progressed = [shard for shard, steps in self._starting.items() if steps.done != self._told.get(shard)]
+        order = {shard: place for place, shard in enumerate(self._told)}
+        named = sorted(progressed, key=lambda shard: order.get(shard, -1))[:MOST_STARTING]
+        for shard in named:
+            self._told.pop(shard, None)
+            self._told[shard] = self._starting[shard].done
+        return named
 
     async def _start(
         self, owned: Mapping[int, int], is_owned: Callable[[int, int], bool], steps: Steps, began: float

@@ -5,6 +5,7 @@ says anything. A change of state is written at once in any case; there are few o
 """
 
 import asyncio
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -22,9 +23,9 @@ log = structlog.get_logger(__name__)
 
 class HeartbeatWriter:
     """Owns what this gateway says about itself. Silent until `join`; `boot` is the number of this process, `load`
-    measures it, `clock` gives seconds since the epoch; `warm` lists the shards that it could take over quickly, the
-    longest list being MOST_WARM: of more, only so many are told; so does `starting` those whose start has made progress
-    since it was called before."""
+    measures it, `clock` gives seconds since the epoch; `warm` lists the shards that it could take over quickly, in
+    order: of more than MOST_WARM each heartbeat names so many, and the next one those that follow. `starting` lists
+    those whose start has made progress since it was called before, MOST_STARTING at most."""
 
     def __init__(
         self,
@@ -49,6 +50,7 @@ class HeartbeatWriter:
         self._clock = clock
         self._counts = counts
         self._warm = warm
+        self._last_warm = -1
         self._links: GatewayAddress | None = None
         self._loop = asyncio.get_running_loop()
         self._state: MemberState = "joining"
@@ -104,14 +106,24 @@ class HeartbeatWriter:
             addresses=self._addresses,
             relay=self._relay,
             load=self._load(),
-            warm=list(self._warm())[:MOST_WARM],
+            warm=self._next_warm(),
             links=self._links,
-            starting=list(self._starting())[:MOST_WARM] or UNSET,
+            starting=list(self._starting()) or UNSET,
             shares=self._settings.enabled,
         )
         self._seq += 1
         self._on_way += 1
         self._bus.produce(self._topic, 0, self._key, encode(record), None, self._stored)
+
+    def _next_warm(self) -> list[int]:
+        """All that are warm, or those that are named in their turn."""
+        warm = self._warm()
+        if len(warm) <= MOST_WARM:
+            return list(warm)
+        first = bisect_right(warm, self._last_warm)
+        named = [*warm[first:], *warm[:first]][:MOST_WARM]
+        self._last_warm = named[-1]
+        return named
 
     def _stored(self, error: Any, _record: Any) -> None:
         self._on_way -= 1

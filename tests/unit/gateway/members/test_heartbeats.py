@@ -14,7 +14,16 @@ from gateway.members.heartbeats import HeartbeatWriter
 from gateway.members.table import MemberTable
 from gateway.memory_bus import MemoryBroker, MemoryBus, MemoryRecord
 from schemas.events import Event, decode, encode
-from schemas.members import BEARERS, MOST_WARM, GatewayAddress, GatewayLoad, Heartbeat, decode_heartbeat
+from schemas.members import (
+    BEARERS,
+    CONSOLE,
+    MOST_STARTING,
+    MOST_WARM,
+    GatewayAddress,
+    GatewayLoad,
+    Heartbeat,
+    decode_heartbeat,
+)
 from schemas.settings import process_settings
 from tests.unit.gateway.members.heartbeat_records import heartbeat
 from tests.unit.gateway.shard.virtual_time import EPOCH, run
@@ -200,6 +209,28 @@ def test_a_later_version_may_say_more() -> None:
     run(scenario())
 
 
+def test_of_more_warm_shards_than_a_heartbeat_names_each_is_named_in_turn() -> None:
+    """Q9: a shard moves only to who has said that it is warm; also while some begin and cease to be."""
+
+    async def scenario() -> None:
+        site, warm = Site(), list(range(2 * MOST_WARM + 10))
+        writer = HeartbeatWriter(
+            site.bus(), TOPIC, "a", 1, CLUSTER, GatewayLoad, lambda: EPOCH, Counter[str](), lambda: warm
+        )
+        writer.join()
+        await asyncio.sleep(3 * CLUSTER.heartbeat_s)
+        named = [record.warm for _, record in site.written()]
+        assert {shard for some in named[:3] for shard in some} == set(warm)
+        del warm[:20]
+        before = len(site.written())
+        await asyncio.sleep(3 * CLUSTER.heartbeat_s)
+        named = [record.warm for _, record in site.written()[before:]]
+        assert {shard for some in named[:3] for shard in some} == set(warm)
+        assert all(len(set(some)) == MOST_WARM for some in named)
+
+    run(scenario())
+
+
 def test_a_standby_says_what_is_warm_and_where_links_are_made() -> None:
     """Q7, Q9: no longer a list than readers accept; who does not know these fields reads the rest."""
 
@@ -232,7 +263,14 @@ class OlderHeartbeat(Event, frozen=True, kw_only=True):
 def test_the_largest_heartbeat_that_is_written_is_read() -> None:
     address = GatewayAddress("a" * 255, 65535)
     record = heartbeat(
-        zone="z" * 64, addresses=dict.fromkeys(BEARERS, address), warm=[65_535] * MOST_WARM, links=address
+        boot=(1 << 63) - 1,
+        seq=(1 << 63) - 1,
+        zone="\N{BRICK}" * 64,
+        addresses=dict.fromkeys((*BEARERS, CONSOLE), address),
+        relay=address,
+        links=address,
+        warm=[65_535] * MOST_WARM,
+        starting=[65_535] * MOST_STARTING,
     )
     assert decode_heartbeat(b"a", encode(record)) == ("a", record)
 
