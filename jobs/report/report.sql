@@ -130,8 +130,12 @@ ORDER BY messages DESC, level_1, level_2
 LIMIT $1
 
 -- name: fan_outs
--- Messages of other dates have neither source nor destination.
-SELECT widest.message_id, messages.source, messages.destination, messages.appended, widest.copies
+-- Messages of other dates have neither source nor destination. A message that was sent again has several rows: the first.
+SELECT widest.message_id,
+       min_by(messages.source, messages.appended) AS source,
+       min_by(messages.destination, messages.appended) AS destination,
+       min(messages.appended) AS appended,
+       widest.copies
 FROM (
     SELECT message_id, count(*) AS copies
     FROM user_outcomes
@@ -141,6 +145,7 @@ FROM (
     LIMIT $1
 ) AS widest
 LEFT JOIN user_messages AS messages ON messages.id = widest.message_id
+GROUP BY widest.message_id, widest.copies
 ORDER BY copies DESC, message_id
 
 -- name: routing

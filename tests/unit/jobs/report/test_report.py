@@ -128,6 +128,14 @@ def test_talkers_topics_and_fan_outs(report, tables):
     ]  # fmt: skip
 
 
+def test_a_message_that_was_sent_again_is_one_row(report, tables):
+    again = NOON + timedelta(minutes=1)
+    append(tables, "messages", [message("m", again, "later"), message("m", NOON, "first")])
+    append(tables, "outcomes", [outcome("m", NOON, 5), outcome("m", again, 5)])
+    (row,) = report()["fan_outs"]
+    assert (row["source"], row["appended"], row["copies"]) == ("first", NOON, 2)
+
+
 def test_rankings_have_as_many_as_asked_for(report, tables):
     append(tables, "messages", [message(f"m{n}", NOON, f"c{n}", f"t{n}") for n in range(5)])
     figures = report(DATE, 2)
