@@ -4,20 +4,23 @@ aiohttp keeps connections open and parses what arrives. Every error of it become
 """
 
 import asyncio
-import io
 import ssl
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import aiohttp
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.payload import Payload
 from yarl import URL
 
 from edge.client.http_answers import ANSWER_BYTES_MAX, CLIENT_ID_HEADER, Answer, printable
 from edge.errors import AnswerFault
+from edge.tcp_progress import progress
 
 _HEADER_BYTES_MAX: Final = 8_190
 _CHUNK_BYTES: Final = 64 << 10
-_BODY_BYTES_MAX: Final = 1 << 20  # above it aiohttp wants a file
+_LOOKS: Final = 4  # how often the progress of a request is looked at while its answer may last
 _NOT_AUTOMATIC: Final = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 Fields = Iterable[tuple[str, str]]
 
@@ -44,9 +47,32 @@ class HttpStream:
         self._response.close()
 
 
+class _Body(Payload):
+    """The body of a request, whose way to the server can be seen."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(data)
+        self._data, self._size = data, len(data)
+        self._transport: asyncio.Transport | None = None
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """As :func:`edge.tcp_progress.progress`."""
+        if self._transport is None:
+            return self._size or 0, 0
+        return progress(self._transport, self._size or 0)
+
+    async def write(self, writer: AbstractStreamWriter) -> None:
+        self._transport = getattr(writer, "transport", None)
+        await writer.write(self._data)
+
+    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        return self._data.decode(encoding, errors)
+
+
 class HttpConnection:
     """`base` is scheme, host and port; `fields` go with each request. At most `connections` requests at a time, beside
-    the stream; an answer must be complete within `answer_s`."""
+    the stream; an answer must be complete within `answer_s` after the server has last taken some of the request."""
 
     def __init__(
         self,
@@ -89,9 +115,11 @@ class HttpConnection:
 
     async def post(self, target: str, fields: Fields, body: bytes) -> Answer:
         """The answer to a POST. Raises AnswerFault."""
+        sent = _Body(body)
         try:
-            async with asyncio.timeout(self._answer_s):
-                return await _complete(await self._request("POST", target, fields, body))
+            async with asyncio.timeout(self._answer_s) as limit:
+                with _extended(limit, sent, self._answer_s):
+                    return await _complete(await self._request("POST", target, fields, sent))
         except TimeoutError:
             raise AnswerFault(f"no complete answer within {self._answer_s:g} s") from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
@@ -101,16 +129,35 @@ class HttpConnection:
         """Breaks all connections."""
         await self._session.close()
 
-    async def _request(self, method: str, target: str, fields: Fields, body: bytes | None) -> aiohttp.ClientResponse:
-        is_large = body is not None and len(body) > _BODY_BYTES_MAX
+    async def _request(self, method: str, target: str, fields: Fields, body: _Body | None) -> aiohttp.ClientResponse:
         return await self._session.request(
             method,
             URL(self._base + target, encoded=True),
             headers=list(fields),
-            data=io.BytesIO(body) if is_large and body is not None else body,
+            data=body,
             allow_redirects=False,
             server_hostname=self._server_hostname,
         )
+
+
+@contextmanager
+def _extended(limit: asyncio.Timeout, body: _Body, answer_s: float) -> Iterator[None]:
+    """Puts off the limit to `answer_s` from now whenever the server has taken more of what waited for it."""
+    loop = asyncio.get_running_loop()
+    timer: asyncio.TimerHandle
+
+    def look(waiting_before: int, taken_before: int) -> None:
+        nonlocal timer
+        waiting, taken = body.progress
+        if waiting_before > 0 and taken > taken_before and not limit.expired():
+            limit.reschedule(loop.time() + answer_s)
+        timer = loop.call_later(answer_s / _LOOKS, look, waiting, taken)
+
+    timer = loop.call_later(answer_s / _LOOKS, look, *body.progress)
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 async def _complete(response: aiohttp.ClientResponse) -> Answer:

@@ -25,7 +25,7 @@ class Limits:
     inbox_messages: int = 1_000  # received and not acknowledged by the application
     requests: int = 1_000  # that wait for a reply
     http_connections: int = 8  # over HTTP: requests at a time, beside the stream
-    answer_timeout_s: float = 30.0  # over HTTP for an answer to a message; for Kafka until it has one
+    answer_timeout_s: float = 30.0  # over HTTP for an answer, once all is taken; for Kafka until it has one
     connect_timeout_s: float = 10.0  # for an access point's answer, a network connection, and the gateway's CONNACK
     ping_timeout_s: float = 20.0  # for the answer to a ping, if nothing arrives and nothing is taken; then it is broken
 

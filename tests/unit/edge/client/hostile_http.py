@@ -1,6 +1,7 @@
 """A server for HTTP clients under test that answers what a test wants, down to the byte."""
 
 import asyncio
+import socket
 from collections.abc import Callable
 from types import TracebackType
 
@@ -22,16 +23,20 @@ def chunk(data: bytes) -> bytes:
 
 class HostileHttp:
     """`stream` answers each GET, `post` each POST, from the request's head and body; None: never. `cut`: after how many
-    bytes of an answer to a POST the connection breaks, 0 for never."""
+    bytes of an answer to a POST the connection breaks, 0 for never. `piece`: the body of a POST comes over a slow link,
+    so many bytes in 10 ms; 0: at once."""
 
     def __init__(self, post: Answer, stream: Answer = lambda head, body: STREAM) -> None:
         self._post, self._stream = post, stream
-        self.cut = 0
+        self.cut = self.piece = 0
         self.posts = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> "HostileHttp":
-        self._server = await asyncio.start_server(self._serve, HOST, 0)
+        listening = socket.socket()
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)  # the rest stays with the client
+        listening.bind((HOST, 0))
+        self._server = await asyncio.start_server(self._serve, sock=listening)
         self.url = f"http://{HOST}:{self._server.sockets[0].getsockname()[1]}"
         return self
 
@@ -58,7 +63,11 @@ class HostileHttp:
                     await reader.read()
                     return
                 length = int(head.lower().partition("content-length:")[2].partition("\r")[0] or 0)
-                body = await reader.readexactly(length)
+                body = b""
+                while self.piece and len(body) < length - self.piece:
+                    body += await reader.readexactly(self.piece)
+                    await asyncio.sleep(0.01)
+                body += await reader.readexactly(length - len(body))
                 self.posts += 1
                 said = self._post(head, body)
                 if said is None:

@@ -80,6 +80,18 @@ def test_no_other_answer_acknowledges_a_message(tmp_path: Path, name: str) -> No
     complete(run())
 
 
+def test_a_large_message_over_a_slow_link() -> None:
+    """It may take any time while the gateway goes on taking it: only silence ends a connection."""
+
+    async def run() -> None:
+        async with HostileHttp(stored) as server, client(server.url, limits=Limits(answer_timeout_s=1)) as van:
+            server.piece = 4_000  # 2.5 s
+            await (await van.publish("x", bytes(999_000))).acknowledged
+            assert (server.posts, van._bearer.connections) == (1, 1)
+
+    complete(run())
+
+
 def test_truncated_answers(tmp_path: Path) -> None:
     """At each drawn byte; the gateway has stored the message, and the client does not know."""
     choice = draw.generator("answers over HTTP that are cut")
