@@ -42,6 +42,7 @@ class FeedSubscriber:
         self._was_opened = False
         self._last = 0
         self._tasks: list[asyncio.Task[None]] = []
+        self._closing: asyncio.Task[None] | None = None
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
@@ -83,10 +84,14 @@ class FeedSubscriber:
         await self.close()
 
     async def close(self) -> None:
-        """Stops reading, and writes what is committed. What was given and is not committed comes again."""
-        tasks, self._tasks = self._tasks, []
-        if not tasks:
-            return
+        """Stops reading, and writes what is committed. What was given and is not committed comes again. It ends even if
+        the caller is cancelled, and may be called again: all return once the file is released."""
+        if self._closing is None and self._tasks:
+            self._closing = asyncio.create_task(self._close(self._tasks))
+        if self._closing is not None:
+            await asyncio.shield(self._closing)
+
+    async def _close(self, tasks: list[asyncio.Task[None]]) -> None:
         has_failed = self._failure is not None
         self._failure = self._failure or FeedClosed("the subscriber is closed")
         self._changes.wake()
@@ -97,9 +102,11 @@ class FeedSubscriber:
             if not has_failed:
                 await self._committer.durable()
         finally:
-            await self._source.close()
-            await released(self._thread, self._store)
-            await self._leave()
+            try:
+                await self._source.close()
+            finally:
+                await released(self._thread, self._store)
+                await self._leave()
 
     # -- items ---------------------------------------------------------------------------------------------------------
 

@@ -46,6 +46,24 @@ async def subscribed(server: ServerHost) -> None:
             await asyncio.sleep(0.01)
 
 
+@pytest.mark.parametrize("turns", range(0, 16, 3))
+def test_who_no_longer_waits_for_the_end_leaves_no_file_open(tmp_path: Path, turns: int) -> None:
+    async def run() -> None:
+        async with ServerHost() as server:
+            one = subscriber(server, tmp_path / "s")
+            await one.__aenter__()
+            closing = asyncio.create_task(one.close())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            closing.cancel()
+            await asyncio.wait([closing])
+            await asyncio.gather(one.close(), one.close())
+            async with subscriber(server, tmp_path / "s"):
+                await subscribed(server)
+
+    complete(run())
+
+
 def test_messages_with_their_stamps_and_what_is_missing() -> None:
     async def run() -> None:
         async with ServerHost() as server, subscriber(server, None) as feed:
