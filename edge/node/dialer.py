@@ -40,6 +40,7 @@ class Dialer:
         self._fixed: set[Address] = set()
         self._busy: set[Address] = set()  # a link is being opened, or open
         self._gone: set[Address] = set()
+        self._answered: set[Address] = set()  # an agent of the mesh was there
         self._attempts: dict[Address, int] = {}  # that have failed since there was a link, or another network
         self._changes, self._hurries = Changes(), 0
 
@@ -64,6 +65,10 @@ class Dialer:
             task.cancel()
         elif task is not None:
             self._gone.add(address)
+
+    def has_answered(self, address: Address) -> bool:
+        """Whether an agent of the mesh was reached there, since the address is known."""
+        return address in self._answered
 
     def try_now(self) -> None:
         """The network has changed: pauses between attempts end, and begin short again."""
@@ -137,6 +142,7 @@ class Dialer:
     def _named(self, address: Address, named: "asyncio.Future[str]") -> None:
         if not named.cancelled():
             self._names[address] = named.result()
+            self._answered.add(address)
 
     def _failed(self, address: Address, problem: str, bug: Exception | None = None) -> None:
         if self._problems.get(address) != problem:
@@ -151,3 +157,4 @@ class Dialer:
         self._attempts.pop(address, None)
         self._problems.pop(address, None)
         self._gone.discard(address)
+        self._answered.discard(address)

@@ -2,7 +2,8 @@
 
 An agent announces its name and the version of the contact protocol, and dials each agent that it sees. Anybody in the
 network can announce anything: what comes of it is at most a connection to a port, on which TLS then fails. So addresses
-are bounded and dialled with backoff (:mod:`edge.node.dialer`), which also damps peers that come and go.
+are bounded and dialled with backoff (:mod:`edge.node.dialer`), which also damps peers that come and go. Beyond the
+bound the oldest one at which no agent has answered gives way, so that forged announcements keep no peer out.
 
 zeroconf does not notice that the machine's addresses have changed (zeroconf#976: deaf after roaming). So they are
 compared now and then, and zeroconf is told.
@@ -29,6 +30,7 @@ VERSION: Final = "1"
 INTERFACES_S: Final = 5.0
 RESOLVE_MS: Final = 3_000
 FOUND_MAX: Final = 200
+"""Announcements that are remembered, and as many whose address is being asked for."""
 
 _log: Final = logging.getLogger("waystation.mesh")
 
@@ -38,7 +40,8 @@ OnGone = Callable[[Address], None]
 
 class Discovery:
     """`name`: the agent's. `port`: where it accepts links. `interfaces`: addresses to use; None: all. `on_found` is
-    called with an address and the name that is announced there, `on_gone` when it is announced no more."""
+    called with an address and the name that is announced there, `on_gone` when it is announced no more, or gives way.
+    `has_answered`: whether an agent of the mesh was reached at an address."""
 
     def __init__(
         self,
@@ -46,19 +49,21 @@ class Discovery:
         port: int,
         on_found: OnFound,
         on_gone: OnGone,
+        has_answered: Callable[[Address], bool],
         *,
         interfaces: Sequence[str] | None = None,
         addresses: Callable[[], frozenset[str]] | None = None,
     ) -> None:
         self._name, self._port, self._on_found, self._on_gone = name, port, on_found, on_gone
+        self._has_answered = has_answered
         self._interfaces = list(interfaces) if interfaces else InterfaceChoice.All
         self._fixed = frozenset(interfaces) if interfaces else None
         self._addresses = addresses or machine_addresses
         self._instance = f"{hashlib.sha256(name.encode()).hexdigest()[:32]}.{SERVICE}"
         self._zeroconf: AsyncZeroconf | None = None
         self._announced = frozenset[str]()
-        self._found: dict[str, Address] = {}
-        self._resolving: set[asyncio.Task[None]] = set()
+        self._found: dict[str, Address] = {}  # the oldest first
+        self._resolving: dict[asyncio.Task[None], None] = {}  # likewise
 
     async def open(self) -> None:
         """Announces this agent and begins to listen. Raises DiscoveryError."""
@@ -132,13 +137,15 @@ class Discovery:
         if name == self._instance:
             return
         if state_change is ServiceStateChange.Removed:
-            address = self._found.pop(name, None)
-            if address is not None:
-                self._on_gone(address)
-        elif len(self._resolving) < FOUND_MAX and (name in self._found or len(self._found) < FOUND_MAX):
+            self._forget(name)
+        else:
+            if len(self._resolving) >= FOUND_MAX:
+                oldest = next(iter(self._resolving))
+                del self._resolving[oldest]
+                oldest.cancel()
             task = asyncio.ensure_future(self._resolve(zeroconf, name))
-            self._resolving.add(task)
-            task.add_done_callback(self._resolving.discard)
+            self._resolving[task] = None
+            task.add_done_callback(lambda done: self._resolving.pop(done, None))
 
     async def _resolve(self, zeroconf: Zeroconf, name: str) -> None:
         info = AsyncServiceInfo(SERVICE, name)
@@ -149,11 +156,29 @@ class Discovery:
         if properties.get("v") != VERSION or not peer or peer == self._name or not addresses or not info.port:
             return
         address = addresses[0], info.port
-        before = self._found.get(name)
+        if name not in self._found and not self._has_capacity():
+            return
+        if self._found.get(name, address) != address:
+            self._forget(name)
         self._found[name] = address
-        if before is not None and before != address:
-            self._on_gone(before)
         self._on_found(address, peer)
+
+    def _has_capacity(self) -> bool:
+        """Whether one more may be remembered; another one may give way."""
+        if len(self._found) < FOUND_MAX:
+            return True
+        addresses: set[Address] = set()
+        for name, address in self._found.items():
+            if address in addresses or not self._has_answered(address):  # many may announce an address that answers
+                self._forget(name)
+                return True
+            addresses.add(address)
+        return False
+
+    def _forget(self, name: str) -> None:
+        address = self._found.pop(name, None)
+        if address is not None and address not in self._found.values():
+            self._on_gone(address)
 
 
 def machine_addresses() -> frozenset[str]:

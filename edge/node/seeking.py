@@ -36,7 +36,10 @@ class Seeking:
 
         host = self._settings.host
         interfaces = None if host in ALL_NETWORKS else [host]
-        self._discovery = Discovery(self._name, port, self.dialer.add, self.dialer.remove, interfaces=interfaces)
+        dialer = self.dialer
+        self._discovery = Discovery(
+            self._name, port, dialer.add, dialer.remove, dialer.has_answered, interfaces=interfaces
+        )
         return [asyncio.create_task(self._discovery.run())]
 
     def statuses(self) -> list[PeerStatus]:

@@ -75,6 +75,27 @@ def test_no_announcement_takes_a_peer_of_the_settings_away() -> None:
     assert scenario(rename) == [ONE]
 
 
+def test_an_address_has_answered_once_an_agent_was_authenticated_there() -> None:
+    """Until it is given up: a port that is open is no agent yet."""
+
+    class Somebody:
+        async def dial(self, host: str, port: int, on_name: "asyncio.Future[str]") -> None:
+            if (host, port) == ONE:
+                on_name.set_result("b")
+            await asyncio.Event().wait()
+
+    async def tried() -> list[bool]:
+        dialer = Dialer("a", cast(Links, Somebody()), Contacts("a"), lambda: FullJitter(0.5, 1.0))
+        for address in (ONE, OTHER):
+            dialer.add(address, "b")
+        await asyncio.sleep(10.0)
+        found = [dialer.has_answered(ONE), dialer.has_answered(OTHER)]
+        await dialer.close()
+        return [*found, dialer.has_answered(ONE)]
+
+    assert run(tried()) == [True, False, False]
+
+
 def test_an_error_that_nobody_expects_ends_no_address(caplog: pytest.LogCaptureFixture) -> None:
     assert scenario(lambda *_: None, UnicodeError("label too long")) == [ONE]
     assert "label too long" in caplog.text
