@@ -36,6 +36,8 @@ RECEIPTS_PATH: Final = "/v1/receipts"
 BUNDLES_MAX: Final = 500
 EVENTS_MAX: Final = 500
 IDS_MAX: Final = 500
+STATES_BYTES: Final = 4_194_304
+"""The most that the states of one answer take as JSON; a single state takes less than 1,000,000."""
 CERTIFICATES_MAX: Final = 500
 NAMES_MAX: Final = 500
 DEVICES_MAX: Final = 500
@@ -118,10 +120,12 @@ class PresenceQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class PresenceAnswer(msgspec.Struct, frozen=True):
     """What message presence knows, by id, without those it does not know; and encoded receipts of those that the
-    platform itself has taken."""
+    platform itself has taken. `left_out`: ids of which it knows something for which the answer has no space, beyond
+    `STATES_BYTES`: ask again for these."""
 
     states: dict[str, MessagePresenceState]
     receipts: dict[str, bytes]
+    left_out: list[str] = []
 
 
 class MeshState(msgspec.Struct, frozen=True):

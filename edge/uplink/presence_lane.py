@@ -66,13 +66,17 @@ class PresenceLane:
         return answer
 
     async def _judge(self, link: BearerLink, entries: Sequence[Entry], answer: PresenceAnswer) -> list[Entry]:
-        """Settles what has a receipt, leaves what is left to others; the rest is to be claimed."""
+        """Settles what has a receipt, leaves what is left to others, and asks again later about what the answer leaves
+        out; the rest is to be claimed."""
         receipts = [(entry, answer.receipts[entry.id]) for entry in entries if entry.id in answer.receipts]
         await self._settlement.settle(link, receipts, by_us=False)
         now, now_ms = self._clock(), self._wall_us() / 1000
-        to_claim = []
+        to_claim, left_out = [], set(answer.left_out)
         for entry in entries:
             if not self._plan.has(entry):
+                continue
+            if entry.id in left_out:
+                self._plan.unjudged(entry, now)
                 continue
             state = answer.states.get(entry.id)
             match verdict(state, self._holder.name, now_ms):

@@ -23,6 +23,7 @@ from schemas.mesh_api import (
     EVENTS_MAX,
     IDS_MAX,
     MESSAGE_ID_PATTERN,
+    STATES_BYTES,
     PresenceAnswer,
     PresenceQuery,
     ReportedEvent,
@@ -83,19 +84,25 @@ class MessagePresenceHandler:
         return state
 
     async def ask_many(self, caller: Caller, body: bytes) -> PresenceAnswer:
-        """The states of the messages that are known, and receipts for those that the platform has taken. Raises Problem
-        400, 403."""
+        """The states of the messages that are known, as far as they fit, and receipts for those that the platform has
+        taken. Raises Problem 400, 403."""
         states: dict[str, MessagePresenceState] = {}
         receipts: dict[str, bytes] = {}
+        left_out: list[str] = []
+        size = 0
         async for message_id in in_slices(decoded(body, PresenceQuery).ids):
             _check_may_ask(caller, message_id)
             state = self._presence.get(message_id, self._clock())
-            if state is not None:
+            if state is not None and message_id not in states:
+                size += 0 if left_out else len(msgspec.json.encode(state))
+                if left_out or size > STATES_BYTES:
+                    left_out.append(message_id)
+                    continue
                 states[message_id] = state
                 receipt = self._receipt(state)
                 if receipt:
                     receipts[message_id] = receipt
-        return PresenceAnswer(states, receipts)
+        return PresenceAnswer(states, receipts, left_out)
 
     def _receipt(self, state: MessagePresenceState) -> bytes:
         platform = self._platform

@@ -64,6 +64,8 @@ class FakePlatform:
         self.receipts: dict[str, Receipt] = {}
         self.claims: dict[str, Claim] = {}
         self.delivered: dict[str, str] = {}
+        self.states_max = 500
+        self.told: set[str] = set()
         self.retired: set[str] = set()
         self.events: list[tuple[str, ReportedEvent]] = []
         self.claim_problem: GatewayProblem | None = None
@@ -117,8 +119,10 @@ class FakePlatform:
     def query(self, ids: Sequence[str]) -> PresenceAnswer:
         self.asked += ids
         known = [one for one in ids if one in self.claims or one in self.delivered or one in self.retired]
+        known, left_out = known[: self.states_max], known[self.states_max :]
+        self.told.update(known)
         receipts = {one: self.receipts[one].encoded for one in ids if one in self.receipts}
-        return PresenceAnswer({one: self._state(one) for one in known}, receipts)
+        return PresenceAnswer({one: self._state(one) for one in known}, receipts, left_out)
 
     def exchange(self, request: CertificatesRequest) -> CertificatesAnswer:
         self.announced.update(request.certificates)

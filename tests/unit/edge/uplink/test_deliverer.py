@@ -107,6 +107,22 @@ def test_of_two_agents_with_the_same_message_one_delivers() -> None:
     run(scenario())
 
 
+def test_what_an_answer_of_presence_leaves_out_is_asked_for_again() -> None:
+    """M11, M12: it is known to presence, so it must not be taken for what nobody has reported."""
+
+    async def scenario() -> None:
+        platform, holder = FakePlatform(), FakeHolder("carrier")
+        platform.states_max = 1
+        messages = [bundle(number) for number in range(1, 5)]
+        platform.delivered = {one.message_id: "other" for one in messages}
+        holder.hold(*messages)
+        ids = {one.message_id for one in messages}
+        await run_until(lambda: platform.told == ids, deliverer(holder, link(FakeGateway(platform, "carrier"))))
+        assert not platform.reported("claimed")
+
+    run(scenario())
+
+
 def test_the_claim_of_an_agent_that_died_expires() -> None:
     """M11."""
 

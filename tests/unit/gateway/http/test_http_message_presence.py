@@ -7,6 +7,7 @@ from typing import Any
 
 from schemas.events import CLOCKS_APART_S, MessagePresenceEvent, decode, encode
 from schemas.identity import partition_of
+from schemas.mesh_api import STATES_BYTES
 from schemas.states import Claim, MessagePresenceState
 from tests.unit.gateway.http.http_harness import Answer, HttpHarness, run, until
 
@@ -254,5 +255,30 @@ def test_bytes_in_flight_are_limited_for_events(tmp_path: Path) -> None:
         answer = await harness.request("POST", "/v1/message-presence", json=batch, headers=AGENT)
         assert [result["stored"] for result in answer.json["results"]] == [True, True]
         assert [event.at_us for event in said(harness)] == [7, 7, 0, 1]
+
+    run(scenario())
+
+
+def test_the_states_of_one_answer_are_bounded(tmp_path: Path) -> None:
+    """R9: what does not fit is named, so that nobody takes it for unknown; asked for again, it is answered."""
+
+    async def scenario() -> None:
+        harness = await HttpHarness(tmp_path).start()
+        ids = [f"m-{number}" for number in range(6)]
+        for message_id in ids:
+            merged(harness, state(id=message_id, holders=["h" * 900_000]), message_id)
+        await until(lambda: len(harness.node.message_presence) == len(ids))
+
+        async def query(*asked: str) -> Answer:
+            body = json.dumps({"ids": asked})
+            headers = {**AGENT, "Content-Type": "application/json"}
+            return await harness.request("POST", "/v1/message-presence/query", data=body, headers=headers)
+
+        first = await query("unknown", *ids)
+        assert STATES_BYTES * 3 // 4 < len(first.body) <= STATES_BYTES + 1_000
+        assert [*first.json["states"], *first.json["left_out"]] == ids
+        second = await query(*first.json["left_out"])
+        assert list(second.json["states"]) == first.json["left_out"]
+        assert not second.json["left_out"]
 
     run(scenario())
