@@ -58,6 +58,8 @@ class Cluster:
     """This gateway's part in the cluster. `directory` has the files of spools. Make it once the process has its number;
     then `open_links`, `listen`, `take_part`, and at the end `give_up` and `stop`."""
 
+    _takes_part = False
+
     def __init__(
         self,
         node: Node,
@@ -139,8 +141,16 @@ class Cluster:
 
     async def take_part(self, stopping: asyncio.Future[None], shown: ClusterSources) -> None:
         """Begins, and `shown` knows the leases from then on. Returns once all shards have owners that serve, here or
-        elsewhere, or after a while: this gateway can serve the clients of those that have. Raises BusError."""
-        await self.control.start()
+        elsewhere, or after a while: this gateway can serve the clients of those that have; or once it is `stopping`.
+        Raises BusError."""
+        starting = asyncio.ensure_future(self.control.start())
+        await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if not starting.done():  # Kafka is away, perhaps
+            starting.cancel()
+            await asyncio.wait({starting})
+            return
+        await starting
+        self._takes_part = True
         shown.begin(self.control.table, self.control.phase)
         shown.standby_figures = self._standby_figures
         now = asyncio.get_running_loop().time
@@ -163,8 +173,12 @@ class Cluster:
         return StandbyFigures(self._links.states(), self._links.redials, self.followed())
 
     async def give_up(self) -> None:
-        """Other gateways take over this one's shards in order; returns once they are given up, or after a while."""
+        """Other gateways take over this one's shards in order; returns once they are given up, or after a while; at
+        once if it has taken no part yet."""
         control = self.control
+        if not self._takes_part:
+            control.stop()
+            return
         control.leave()
         try:
             async with asyncio.timeout(_DRAIN_S):
