@@ -144,7 +144,8 @@ class Driver:
     def link_lost(self, error: Exception | None) -> None:
         if self._link is not None:
             self._end()
-            self._handle(self.connection.eof())
+            why = "" if error is None else getattr(error, "strerror", None) or str(error) or type(error).__name__
+            self._handle(self.connection.eof(why))
 
     def pause_writing(self) -> None:
         self._writable = self._loop.create_future()

@@ -11,6 +11,7 @@ import asyncio
 import errno
 import logging
 import socket
+from collections.abc import Callable
 from typing import Any, Final, cast
 
 from aioquic.quic.configuration import QuicConfiguration
@@ -62,7 +63,8 @@ class QuicLink(Link):
 
     def write(self, data: bytes) -> None:
         self._written += len(data)
-        self._stream.write(data)
+        if not self._survives(lambda: self._stream.write(data)):
+            return
         self._turn_soon()
         if not self._is_writing_paused and self._stream.buffered > _HIGH_BYTES:
             self._is_writing_paused = True
@@ -73,8 +75,8 @@ class QuicLink(Link):
         return self._stream.buffered, self._written - self._stream.buffered
 
     def abort(self) -> None:
-        self._stream.close()
-        self._turn()
+        if self._survives(self._stream.close):
+            self._turn()
 
     def pause_reading(self) -> None:
         self._is_reading_paused = True
@@ -98,13 +100,7 @@ class QuicLink(Link):
     # -- called by the socket ------------------------------------------------------------------------------------------
 
     def datagram_received(self, data: bytes) -> None:
-        if self._is_lost:
-            return
-        try:
-            self._stream.receive(data, self._peer, self._loop.time())
-        except Exception as error:  # an error of aioquic: whatever the server sends, it ends this connection only
-            self._lose(error)
-        else:
+        if self._survives(lambda: self._stream.receive(data, self._peer, self._loop.time())):
             self._turn_soon()
 
     def socket_failed(self, error: OSError) -> None:
@@ -128,15 +124,13 @@ class QuicLink(Link):
     def _turn(self) -> None:
         self._is_turn_due = False
         stream = self._stream
-        if self._is_lost:
+        if not self._survives(stream.advance):
             return
-        stream.advance()
         if stream.is_open and not self._ready.done():
             self._ready.set_result(None)
         self._read()
-        if self._is_closing and stream.is_delivered and (stream.has_eof or not self._lingers):
-            stream.close()
-        self._transmit()
+        if not self._survives(self._send):
+            return
         if stream.end is not None and (stream.unread == 0 or self._is_closing):
             self._lose(None)
         elif self._is_writing_paused and stream.buffered <= _LOW_BYTES:
@@ -149,8 +143,21 @@ class QuicLink(Link):
         if self._stream.has_eof and not self._stream.unread:
             self.close()
 
-    def _transmit(self) -> None:
-        now, stream, udp = self._loop.time(), self._stream, self._udp
+    def _survives(self, call: Callable[[], None]) -> bool:
+        """Whether the connection goes on after `call`. An error of aioquic, whatever the server sends, ends this
+        connection only."""
+        if not self._is_lost:
+            try:
+                call()
+            except Exception as error:
+                self._lose(error)
+        return not self._is_lost
+
+    def _send(self) -> None:
+        stream = self._stream
+        if self._is_closing and stream.is_delivered and (stream.has_eof or not self._lingers):
+            stream.close()
+        now, udp = self._loop.time(), self._udp
         if udp is None:
             return
         for datagram, _ in stream.outgoing(now):
@@ -163,8 +170,9 @@ class QuicLink(Link):
 
     def _tick(self) -> None:
         self._timer = None
-        self._stream.tick(max(self._timer_at, self._loop.time()))  # uvloop's time lags behind its timers
-        self._turn()
+        now = max(self._timer_at, self._loop.time())  # uvloop's time lags behind its timers
+        if self._survives(lambda: self._stream.tick(now)):
+            self._turn()
 
     async def _move(self, wait_s: float) -> None:
         await asyncio.sleep(wait_s)
@@ -174,8 +182,8 @@ class QuicLink(Link):
         if old is not None:
             old.close()
         self._moved_at = self._loop.time()
-        self._stream.move()
-        self._turn()
+        if self._survives(self._stream.move):
+            self._turn()
 
     async def _try_socket(self) -> "_Socket | None":
         """None if there is no network at present."""
@@ -197,8 +205,8 @@ class QuicLink(Link):
         end = self._stream.end
         if not self._ready.done():
             words = (end[1] or f"error {end[0]:#x}") if end is not None else "nobody listens there"
-            if isinstance(error, OSError):
-                words = error.strerror or str(error)
+            if error is not None:
+                words = getattr(error, "strerror", None) or str(error) or type(error).__name__
             self._ready.set_exception(Unreachable(f"the QUIC handshake failed: {words}"))
             self._ready.exception()  # retrieved: nobody may be waiting
         if not self.ended.done():

@@ -115,11 +115,12 @@ class ClientConnection:
             events.append(self._fail(fault))
         return events
 
-    def eof(self) -> list[Event]:
-        """The transport has ended or broken."""
+    def eof(self, why: str = "") -> list[Event]:
+        """The transport has ended or broken; `why`, if that is known."""
         if self.state is State.CLOSED:
             return []
-        return [self._close(_FAILURE, "the network connection ended", EndedBy.TRANSPORT)]
+        detail = "the network connection ended" + (f": {why}" if why else "")
+        return [self._close(_FAILURE, detail, EndedBy.TRANSPORT)]
 
     def deadline(self) -> float | None:
         """When `tick` is due at the latest; None: never. It may be postponed: ask again when it has passed."""

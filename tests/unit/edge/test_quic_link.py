@@ -4,6 +4,7 @@ import asyncio
 import errno
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import uvloop
@@ -153,6 +154,35 @@ def test_a_lost_connection_is_replaced(quic: SocketGateway, trusted: Trust) -> N
         with pytest.raises(ConnectionLost):
             await client.wait_connected()
         await client.network_changed()
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("call", ["advance", "outgoing", "tick", "receive", "write"])
+def test_an_error_of_aioquic_ends_one_connection(
+    quic: SocketGateway, trusted: Trust, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """Whatever the server has sent: the connection is lost, the client knows why, and it connects again."""
+
+    async def scenario() -> None:
+        client = trusted.client("errors", quic.quic_port)
+        async with StayConnected(client, FullJitter(0.01, 0.02)):
+            await client.wait_connected()
+            link: Any = client._driver._link  # type: ignore[union-attr]
+
+            def fails(*_: object) -> None:
+                raise AssertionError("a frame that nobody expects")
+
+            monkeypatch.setattr(link._stream, call, fails)
+            ended = asyncio.ensure_future(client.wait_closed())
+            if call == "tick":
+                link._tick()
+            else:
+                client.publish("t", b"x", 1).cancel()
+            assert "a frame that nobody expects" in (await ended).detail
+            await until(lambda: client.connections == 2 and client.is_connected)
+            await client.publish("t", b"y", 1)
+            await client.disconnect()
 
     run(scenario())
 
