@@ -5,7 +5,9 @@ one, the other slot is expected to have the number; if that has been silent for 
 timer declares it dead, until its next copy. Time in which both were silent does not count: the source was.
 
 Where a shard has had no route for a feed, it has got nothing of it. That is no gap: such a stream is *asleep*, and goes
-on with the next copy. A stream is *old* from when its source has a newer epoch; after the deadline the timer ends it.
+on with the next copy. If that is the slower slot's, what the faster one brings waits for it as behind any gap: the
+numbers between are on their way, and come in order. A stream is *old* from when its source has a newer epoch; after
+the deadline the timer ends it.
 """
 
 from collections import Counter
