@@ -39,6 +39,7 @@ from schemas.sections import (
     ListenerPort,
     Memory,
     Natural,
+    NotEmpty,
     NotNegative,
     Port,
     Positive,
@@ -235,7 +236,7 @@ class LogSettings(Section, frozen=True, kw_only=True):
 class Settings(Section, frozen=True, kw_only=True):
     """Everything that can be configured; `data` is the directory of tables, checkpoints, spools and logs."""
 
-    data: str
+    data: NotEmpty
     storage: StorageSettings
     kafka: KafkaSettings
     router: RouterSettings

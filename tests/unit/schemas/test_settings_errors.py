@@ -129,6 +129,7 @@ def test_an_overlay_changes_single_keys(tmp_path):
             'gateway.policy.message_rate.above = "stop" is not allowed: expected one of "refuse", "pause", '
             '"disconnect"',
         ),
+        ("data = ''", 'data = "" is not allowed: expected text, not empty'),
         ("[router]\nbatch_s = 1.0", "router.batch_s = 1.0 is not allowed: expected a number, at least 5"),
         ("[router]\nroute_lead_s = inf", "router.route_lead_s = inf is not allowed: expected a number, above 0"),
         ("[router]\nroute_lead_s = nan", "router.route_lead_s = nan is not allowed: expected a number, above 0"),
