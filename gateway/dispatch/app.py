@@ -22,7 +22,6 @@ from gateway.dispatch.listening import open_listening, port_of
 from gateway.dispatch.observer import DispatcherMetrics, DispatcherObserver
 from gateway.dispatch.replacement import Predecessor, Replaceable, find_predecessor
 from gateway.host.open_files import allow_open_files
-from gateway.listening import listening
 from gateway.sockets.directory import SocketDirectory
 from schemas.errors import SettingsError
 from schemas.readiness import announce_ready
@@ -132,8 +131,7 @@ async def _observe(observer: DispatcherObserver, gateway: GatewaySettings, has_p
         return None
     for tries_left in reversed(range(_METRICS_TRIES if has_predecessor else 1)):
         try:
-            with listening("gateway.dispatcher.metrics_port", gateway.host, port):
-                return await observer.start(gateway.host, port)
+            return await observer.start(gateway.host, port)
         except SettingsError as error:
             if not has_predecessor:
                 raise

@@ -10,6 +10,7 @@ from aiohttp import web
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from gateway.listening import listening
 from gateway.observe.exposition import Exposition
 from gateway.observe.http_listener import HttpListener
 from schemas.readiness import readiness_report
@@ -72,8 +73,9 @@ class DispatcherObserver:
         self._listener.add_routes([web.get(path, handler) for path, handler in routes.items()])
 
     async def start(self, host: str, port: int) -> int:
-        """Returns the port. Raises OSError."""
-        return await self._listener.start(host, port)
+        """Returns the port. Raises SettingsError for an address that cannot be used."""
+        with listening("gateway.dispatcher.metrics_port", host, port):
+            return await self._listener.start(host, port)
 
     async def stop(self) -> None:
         await self._listener.stop()

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import socket
 from collections import Counter
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from gateway.dispatch import observer
 from gateway.dispatch.observer import DispatcherMetrics, DispatcherObserver
 from gateway.observe import http_listener
+from schemas.errors import SettingsError
 from tests.unit.gateway.dispatch.machine import HOST
 
 ROOT = Path(__file__).parents[4]
@@ -50,6 +52,17 @@ def test_metrics_health_and_readiness() -> None:
         await shown.stop()
 
     asyncio.run(scenario())
+
+
+def test_a_port_that_is_taken_names_its_setting() -> None:
+    async def scenario(port: int) -> None:
+        with pytest.raises(
+            SettingsError, match=rf"gateway\.dispatcher\.metrics_port = {port}: Address already in use; "
+        ):
+            await DispatcherObserver(metrics(), dict).start(HOST, port)
+
+    with socket.create_server((HOST, 0)) as taken:
+        asyncio.run(scenario(taken.getsockname()[1]))
 
 
 def test_hostile_requests_end(monkeypatch: pytest.MonkeyPatch) -> None:
