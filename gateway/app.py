@@ -14,7 +14,6 @@ import structlog
 
 from gateway.access.access import open_access
 from gateway.access.enrolment import Enrolment
-from gateway.bus import KafkaBus
 from gateway.console.cluster import ClusterSources
 from gateway.console.opening import open_console
 from gateway.counts import Counts
@@ -29,6 +28,7 @@ from gateway.host.open_files import allow_open_files
 from gateway.host.tls import ServerTls
 from gateway.http.bundles_handler import Mesh
 from gateway.http.server import HttpServer
+from gateway.kafka_bus import KafkaBus
 from gateway.leases.joining import Cluster
 from gateway.leases.owned_shards import OwnedShards
 from gateway.members.access_point import AccessPoint

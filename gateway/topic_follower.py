@@ -1,7 +1,8 @@
 """Follows topics with a consumer of its own, which nothing pauses: control does not wait behind data.
 
-The consumer of :class:`gateway.bus.KafkaBus` stops while the homes cannot take more. What gateways must know about one
-another comes by this one instead. It hands over whatever has arrived, so its topics must be ones with few records.
+The consumer of :class:`gateway.kafka_bus.KafkaBus` stops while the homes cannot take more. What gateways must know
+about one another comes by this one instead. It hands over whatever has arrived, so its topics must be ones with few
+records.
 """
 
 import asyncio

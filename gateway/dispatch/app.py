@@ -14,7 +14,6 @@ from typing import Any, Final
 
 import structlog
 
-from gateway.bus import KafkaBus
 from gateway.dispatch.choice import Choice
 from gateway.dispatch.dispatcher import Dispatcher
 from gateway.dispatch.following import follow
@@ -22,6 +21,7 @@ from gateway.dispatch.listening import open_listening, port_of
 from gateway.dispatch.observer import DispatcherMetrics, DispatcherObserver
 from gateway.dispatch.replacement import Predecessor, Replaceable, find_predecessor
 from gateway.host.open_files import allow_open_files
+from gateway.kafka_bus import KafkaBus
 from gateway.sockets.directory import SocketDirectory
 from schemas.errors import SettingsError
 from schemas.readiness import announce_ready

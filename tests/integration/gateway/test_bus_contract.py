@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from gateway.bus import KafkaBus
+from gateway.kafka_bus import KafkaBus
 from gateway.record import Record
 from schemas.settings import KafkaSettings
 from tests.conftest import LocalBroker

@@ -15,7 +15,7 @@ import paho.mqtt.client as mqtt
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from gateway.bus import KafkaBus
+from gateway.kafka_bus import KafkaBus
 from harness.processes import Gateway
 from jobs.cli.gateway_api import GatewayApi
 from jobs.cli.main import main
