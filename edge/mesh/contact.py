@@ -212,8 +212,12 @@ class Contact:
         self.state = next_state(self.state, Step.RECEIPTS_STORED)
         self._send_summary(now)
         if self.state is State.EXCHANGE:
-            self._giving.choose(now)
+            self._begin_exchange(now)
             self._measure_if_it_counts(now)
+
+    def _begin_exchange(self, now: float) -> None:
+        self._receipts.repeat(self._giving.peer_has)
+        self._giving.choose(now)
 
     def _send_summary(self, now: float) -> None:
         ids = [one.message_id for one in self._carrier.candidates(now)]
@@ -230,7 +234,7 @@ class Contact:
         self._certificates.took_first()
         events.append(PeerHolds(self._giving.peer_has))
         if self.state is State.EXCHANGE:
-            self._giving.choose(now)
+            self._begin_exchange(now)
 
     def _take_offer(self, offer: Offer, events: list[Event], now: float) -> None:
         self._taking.take_offer(offer, now)

@@ -3,7 +3,7 @@
 There may be 100,000, so they are read and encoded a frame at a time, when the link has taken what was before.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from bundles import receipt as receipt_format
@@ -27,12 +27,13 @@ class ReceiptExchange:
         self._carrier, self._link, self._certificates = carrier, link, certificates
         self._sent = 0  # up to this number, or waiting to be written
         self._written = 0  # up to this one
+        self._sent_first = 0  # the peer was sent those after this one at this contact
         self.has_come = False
 
     def begin(self) -> None:
         """After the peer's hello: all receipts that it lacks, if only to say that there are none."""
         known, key = self._carrier.receipts, self._link.key
-        after = known.complete_up_to(key)
+        after = self._sent_first = known.complete_up_to(key)
         self._certificates.begin(known.signers_after(after, key))
         self._send(after)
 
@@ -45,6 +46,18 @@ class ReceiptExchange:
     def took_first(self) -> None:
         """The peer has what was written before its summary, on its disk."""
         self._carrier.receipts.completed(self._link.key, self._written)
+
+    def repeat(self, held_by_peer: Iterable[str]) -> None:
+        """Sends those again that the peer was sent at an earlier contact, and whose bundles it holds all the same: it
+        may not have known their signers. At most `_AT_ONCE`: some may have no effect at all."""
+        known = self._carrier.receipts
+        records = (record for one in held_by_peer if (record := known.record(one)) is not None)
+        found = [*islice((one for one in records if one.number <= self._sent_first), _AT_ONCE)]
+        if not found:
+            return
+        for signer in {one.signer: None for one in found}:
+            self._certificates.send_again(signer)
+        self._link.send_each(self._batches(iter([one.message_id for one in found])))
 
     def take(self, frame: Receipts, events: list[Event]) -> None:
         """Takes each, or reports why not. Raises PeerError for one that is malformed."""
@@ -59,14 +72,17 @@ class ReceiptExchange:
     def _frames(self, after: int, last: int) -> Iterator[Receipts]:
         """Of the receipts whose numbers are above `after`, up to `last`; always one without `more`."""
         known = self._carrier.receipts
+        for frame in self._batches(one for number, one in known.ids_after(after, self._link.key) if number <= last):
+            if not frame.more:
+                self._written = last
+            yield frame
+
+    def _batches(self, ids: Iterator[str]) -> Iterator[Receipts]:
         each = max(1, min(_AT_ONCE, (self._link.room - 1) // (2 + RECEIPT_BYTES_MAX)))
-        ids = (one for number, one in known.ids_after(after, self._link.key) if number <= last)
         found = [*islice(ids, each)]
         while True:
             following = [*islice(ids, each)]
-            if not following:
-                self._written = last
-            yield Receipts(tuple(known.encoded(found)) if found else (), more=bool(following))
+            yield Receipts(tuple(self._carrier.receipts.encoded(found)) if found else (), more=bool(following))
             if not following:
                 return
             found = following

@@ -13,7 +13,7 @@ from edge.mesh.carrier import Carrier
 from edge.mesh.contact_events import Closed, Declined, EndedBy, Given, PeerHolds, ReceiptTaken
 from edge.mesh.contact_frames import Offer, Reason, Summary
 from edge.mesh.errors import LocalContactError, RefusedError
-from tests.unit.bundles.keys import bundle, receipt
+from tests.unit.bundles.keys import bundle, originators, receipt, signers
 from tests.unit.edge.mesh.contact_pair import MeshPair, carrier, meet
 
 
@@ -82,6 +82,24 @@ def test_a_forged_receipt_drops_nothing() -> None:
     pair = MeshPair(one, other).exchange()
     assert "ReceiptRefused" in pair.kinds(0)
     assert message.message_id in one
+
+
+def test_a_receipt_that_a_peer_could_not_verify_is_sent_again() -> None:
+    """M8: at later contacts, while it holds the bundle: by then it may know who has signed."""
+    knows = False
+    other = Carrier("b", 7, originators, lambda name, role: signers(name, role) if knows else ())
+    one, message = carrier("a"), bundle(originator="c")
+    other.add(message, 8, 0)
+    one.receipts.add(receipt(message.message_id), ("", 0))
+    pair = MeshPair(one, other).exchange().cut()
+    assert pair.kinds(1).count("ReceiptRefused") == 1
+    for now in (200, 300):
+        assert "ReceiptRefused" in meet(one, other, now).kinds(1)
+        assert message.message_id in other
+    knows = True
+    assert "ReceiptTaken" in meet(one, other, 400).kinds(1)
+    assert message.message_id not in other
+    assert len(meet(one, other, 500).sent[0]) < 150, "nothing is repeated that has had its effect"
 
 
 def test_a_recipient_signs_for_its_own_messages_only() -> None:
