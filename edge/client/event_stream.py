@@ -1,7 +1,7 @@
 """Server-sent events as a gateway streams them (WHATWG HTML, 9.2.6), parsed from bytes as they arrive; no I/O (G11).
 
 The stream comes from a socket and may be anything: lines and events have a largest size, and whatever is no event of a
-gateway is a AnswerFault. A truncated event is never given.
+gateway is an AnswerFault. A message has the topics and properties that MQTT allows. A truncated event is never given.
 """
 
 import base64
@@ -11,14 +11,19 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from edge.errors import AnswerFault
-from mqtt.codes import ReasonCode
+from mqtt.codes import PacketType, ReasonCode
+from mqtt.errors import ProtocolError
 from mqtt.packets import Properties, Publish
+from mqtt.properties import decode_properties, encode_properties
+from mqtt.topics import is_topic_name
+from mqtt.wire import Reader
 
 EVENT_BYTES_MAX: Final = 24 << 20
 """Above the largest event of a gateway: a packet of 16 MiB in base64, and its properties."""
 
 _EVENT_ID: Final = re.compile("[!-~]{1,100}")
 _MESSAGE, _END = "message", "end"
+_AS_THEY_ARE: Final = ("payload_format_indicator", "content_type", "response_topic")
 
 
 class StreamEvent(msgspec.Struct, gc=False):
@@ -113,11 +118,13 @@ def decode_message(event: StreamEvent) -> Received | None:
     try:
         payload = base64.b64decode(data.payload, validate=True) if data.encoding == "base64" else data.payload.encode()
         properties = _properties(data.properties)
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, ProtocolError) as error:
         raise AnswerFault(f"a message is malformed ({error})") from error
+    if not is_topic_name(data.topic):
+        raise AnswerFault(f"{data.topic[:100]!r} is not a topic name")
     if data.qos and not _EVENT_ID.fullmatch(event.event_id):
         raise AnswerFault("a message has no event id that could be sent back")
-    packet = Publish(data.topic, payload, data.qos, data.retain, properties=properties or None)
+    packet = Publish(data.topic, payload, data.qos, data.retain, properties=properties)
     return Received(packet, data.id, event.event_id if data.qos else "")
 
 
@@ -131,21 +138,18 @@ def reason_named(name: str) -> ReasonCode:
     return ReasonCode.__members__.get(name.upper(), ReasonCode.UNSPECIFIED_ERROR)
 
 
-def _properties(found: dict[str, Any]) -> Properties:
-    properties: Properties = {}
-    for name, value in found.items():
-        if name == "user_properties":
-            properties["user_property"] = [(str(key), str(text)) for key, text in value]
-        elif name == "correlation_data":
-            properties[name] = base64.b64decode(value, validate=True)
-        elif name == "expiry":
-            properties["message_expiry_interval"] = int(value)
-        else:
-            properties[name] = value
-    for name in ("content_type", "response_topic"):
-        if not isinstance(properties.get(name, ""), str):
-            raise TypeError(f"{name} is no text")
-    return properties
+def _properties(found: dict[str, Any]) -> Properties | None:
+    """Those that a message can have, checked as in a PUBLISH; others are of a later version, and left out. Raises
+    ValueError, TypeError, ProtocolError."""
+    properties: Properties = {name: found[name] for name in _AS_THEY_ARE if name in found}
+    if "user_properties" in found:
+        properties["user_property"] = [(name, text) for name, text in found["user_properties"]]
+    if "correlation_data" in found:
+        properties["correlation_data"] = base64.b64decode(found["correlation_data"], validate=True)
+    if "expiry" in found:
+        properties["message_expiry_interval"] = found["expiry"]
+    section = encode_properties(properties, PacketType.PUBLISH)
+    return decode_properties(Reader(section, 0, len(section)), PacketType.PUBLISH)
 
 
 def _decoded(event: StreamEvent, kind: type[Any]) -> Any:

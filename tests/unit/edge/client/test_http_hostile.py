@@ -226,6 +226,14 @@ def test_events_at_every_split() -> None:
         assert len(EventParser().receive(whole[:split])) <= 2
 
 
+def test_properties_of_a_later_version_are_left_out() -> None:
+    """Also those that are no message's."""
+    (found,) = EventParser().receive(event(properties={"new": [7], "topic_alias": 1, "expiry": 9, "content_type": "x"}))
+    received = decode_message(found)
+    assert received is not None
+    assert received.packet.properties == {"content_type": "x", "message_expiry_interval": 9}
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -236,14 +244,20 @@ def test_events_at_every_split() -> None:
             event(properties={"user_properties": 7}),
         ),
         *(event(properties={"content_type": 7}), event(properties={"expiry": "x"}), event(id=7)),
+        *(event(topic="a/#"), event(topic="a\0"), event(topic="é" * 40_000)),
+        *(event(properties={"response_topic": "a/+"}), event(properties={"response_topic": ""})),
+        *(event(properties={"content_type": "\0"}), event(properties={"content_type": "x" * 70_000})),
+        *(event(properties={"expiry": -1}), event(properties={"expiry": 2**32}), event(properties={"expiry": 1.5})),
+        *(event(properties={"user_properties": [[1, 2]]}), event(properties={"user_properties": [["a"]]})),
+        *(event(properties={"payload_format_indicator": 2}), event(properties={"correlation_data": "?"})),
         *(event().replace(b"id: w-1\n", b""), b"data: " + b"[" * 100_000 + b"\n\n", b"id: \xff\ndata: x\n\n"),
         *(b"data: \xff\n\n", b"event: end\ndata: {}\n\n", b"data: " + b"x" * 5_000, b"data: x\n" * 900),
     ],
-    ids=range(14),
+    ids=range(28),
 )
 def test_events_that_are_none(wrong: bytes) -> None:
     def read() -> None:
-        parser = EventParser(4_000) if len(wrong) < 10_000 else EventParser()
+        parser = EventParser(4_000) if len(wrong) < 8_000 else EventParser()
         for one in parser.receive(wrong):
             assert decode_end(one) is None
             decode_message(one)
