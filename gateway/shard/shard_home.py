@@ -31,7 +31,6 @@ from gateway.shard.presence import PresenceReporter
 from gateway.shard.promises import Promises
 from gateway.shard.publishes import InboundPosition
 from gateway.shard.publishing import Publisher
-from gateway.shard.retained_mender import RetainedMender
 from gateway.shard.route_start import RouteStart
 from gateway.shard.routes import ShardRoutes
 from gateway.shard.rules import ClientRules
@@ -45,6 +44,7 @@ from gateway.shard.shares import Shares
 from gateway.shard.start_steps import together
 from gateway.shard.subscribing import Subscriber
 from gateway.shard.timers import SessionTimers
+from gateway.shard.upkeep import Upkeep
 from gateway.shard.waiting_bundles import WaitingBundles
 from gateway.shard.wills import Wills
 from mqtt.codes import ReasonCode
@@ -148,7 +148,6 @@ class ShardHome:
         self._ends = SessionEnds(node, self.sessions, self.timers, *ended, self.writer, self.promises, presence)
         work = self.deliverer, self.writer, self._operations, cover
         self.waiting = WaitingBundles(self.sessions, spool, *work, node.clock)
-        self._mender = RetainedMender(node, number)
         self._entitlement = Entitlement(self.sessions, self._subscriber, node.counts)
         self.end_forbidden = self._entitlement.end_forbidden
         self.acknowledged = self.deliverer.acknowledged
@@ -163,6 +162,9 @@ class ShardHome:
         """Attaches clients who have come with the shard, once its sessions are recovered."""
         ways = self.routes, self.catch_up, self.feeds
         self.egress = egress_consumer(node, self.state, spool, self.deliverer, *ways, self.shares, spawn)
+        kept = self.promises, self.feeds, self._subscriber, self.shares, self.catch_up, self.egress, self._broker_ms
+        self.keep = Upkeep(node, self.state, spool, self.routes, *kept).run
+        """What is due every second; whether records that wait may go on by now. Raises BusError."""
 
     # -- its life ------------------------------------------------------------------------------------------------------
 
@@ -231,18 +233,6 @@ class ShardHome:
         self.spool.end()
         if not await self._tasks.ended(_TASKS_END_S):
             log.warning("work on a shard that was lost has not ended", shard=self.number)
-
-    async def keep(self, now: float) -> bool:
-        """What is due every second; whether records that wait may go on by now. Raises BusError."""
-        if self.routes.are_unused(now):
-            self.promises.after_barrier(lambda: self.routes.drop_unused(now))
-        self.feeds.pause_unwanted()
-        self._mender.run(self.spool.epoch)
-        if not self.state.order.waiting:  # it may be among them
-            self._subscriber.forget_retained(now)
-        self.shares.sweep()
-        has_ended = await self.catch_up.end_if_passed(self._broker_ms())
-        return has_ended or bool(self.state.order.waiting) or self.egress.is_paused
 
     # -- the interface -------------------------------------------------------------------------------------------------
 
