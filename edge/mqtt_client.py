@@ -79,6 +79,7 @@ class MqttClient:
         self._answers = Answers()
         self._changes = Changes()
         self._inbox: deque[Publish] = deque()
+        self._given: Publish | None = None  # by `messages`, and not acknowledged yet
         self._failure: Exception | None = None
 
     # -- connections ---------------------------------------------------------------------------------------------------
@@ -197,9 +198,12 @@ class MqttClient:
 
     async def messages(self) -> AsyncIterator[Publish]:
         """Yields messages in order, over any number of connections. Each is acknowledged when the next one is
-        requested, unless `manual`. Ends with :meth:`disconnect`; raises ConnectionLost if the connection is lost and no
-        other follows. Reading stops while 1,000 messages wait."""
+        requested, from this iterator or another one, unless `manual`. Ends with :meth:`disconnect`; raises
+        ConnectionLost if the connection is lost and no other follows. Reading stops while 1,000 messages wait."""
         while True:
+            given, self._given = self._given, None
+            if given is not None:
+                self.acknowledge(given)
             await self._changes.until(lambda: bool(self._inbox) or not self._may_come)
             if not self._inbox:
                 if self._failure is None and self.closed is not None and self.closed.by is EndedBy.CLIENT:
@@ -208,9 +212,9 @@ class MqttClient:
             message = self._inbox.popleft()
             if len(self._inbox) < INBOX_MAX // 2 and self._driver is not None:
                 self._driver.pause_reading(False)
-            yield message
             if not self._manual:
-                self.acknowledge(message)
+                self._given = message
+            yield message
 
     def acknowledge(self, message: Publish, reason: ReasonCode = ReasonCode.SUCCESS) -> None:
         """The application has accepted `message`; a `reason` of 0x80 and above refuses it (5.0 only)."""

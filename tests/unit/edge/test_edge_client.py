@@ -53,6 +53,32 @@ def test_over_each_link_and_loop(gateway: SocketGateway, path: str | None, loop:
     loop(asyncio.wait_for(run(), 20))
 
 
+def test_who_leaves_the_loop_acknowledges_with_the_next_message(gateway: SocketGateway) -> None:
+    """Whoever asks for it: otherwise all later acknowledgements would wait behind the one message."""
+
+    async def run() -> None:
+        name = "leaves-loops"
+        got = []
+        one = client(gateway, name, kept=True)
+        await one.connect()
+        await one.subscribe("loops", qos=1)
+        for n in range(4):
+            await one.publish("loops", b"%d" % n, 1)
+        for _ in range(3):
+            async for message in one.messages():
+                got.append(message.payload)
+                break
+        await one.disconnect()
+        assert got == [b"0", b"1", b"2"]
+        again = client(gateway, name, kept=True)
+        await again.connect()
+        stream = again.messages()
+        assert [(await anext(stream)).payload for _ in range(2)] == [b"2", b"3"]  # 2 was not done
+        await again.disconnect()
+
+    asyncio.run(asyncio.wait_for(run(), 20))
+
+
 def test_a_handler_that_fails_is_given_the_message_again(gateway: SocketGateway) -> None:
     """It, and those behind it, are not acknowledged; the connection ends, and they come again."""
     got: list[bytes] = []
