@@ -4,6 +4,7 @@ import errno
 import os
 from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
+from threading import get_ident
 
 FILE_MODE = 0o644
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
@@ -22,7 +23,7 @@ def sync_directory(folder: Path) -> None:
 
 def has_space(folder: Path) -> bool:
     """Whether a little more can be written in a folder. True too if that fails for another reason than space."""
-    probe = folder / f".space-{os.getpid()}"
+    probe = folder / f".space-{os.getpid()}-{get_ident()}"
     try:
         descriptor = os.open(probe, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
