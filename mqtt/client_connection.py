@@ -117,10 +117,8 @@ class ClientConnection:
 
     def eof(self, why: str = "") -> list[Event]:
         """The transport has ended or broken; `why`, if that is known."""
-        if self.state is State.CLOSED:
-            return []
         detail = "the network connection ended" + (f": {why}" if why else "")
-        return [self._close(_FAILURE, detail, EndedBy.TRANSPORT)]
+        return [] if self.state is State.CLOSED else [self._close(_FAILURE, detail, EndedBy.TRANSPORT)]
 
     def deadline(self) -> float | None:
         """When `tick` is due at the latest; None: never. It may be postponed: ask again when it has passed."""
