@@ -56,6 +56,11 @@ class Bus(Protocol):
         """Passes every record from `start` (offset by partition) to the current end; returns the end by partition."""
         ...
 
+    async def first_offsets(self, topic: str, start: dict[int, int]) -> dict[int, int]:
+        """Where the first record at or behind each of `start` (offset by partition) stands; the current end if there is
+        none: what was there is deleted, or is no record for readers."""
+        ...
+
     def follow(self, positions: dict[tuple[str, int], int], on_records: Callable[[list[Record]], None]) -> Following:
         """Calls `on_records` on the loop with what comes to each (topic, partition) from the given offset on, until the
         bus ends. Nothing pauses this, also not `OnRecords` of the other consumer; so it is for topics with few

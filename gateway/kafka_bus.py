@@ -233,6 +233,9 @@ class KafkaBus:
     async def read(self, topic: str, start: dict[int, int], on_record: Callable[[Record], None]) -> dict[int, int]:
         return await in_daemon_thread(self._readers.read, topic, start, on_record)
 
+    async def first_offsets(self, topic: str, start: dict[int, int]) -> dict[int, int]:
+        return await in_daemon_thread(self._readers.first_offsets, topic, start)
+
     async def partition_counts(self, topics: Iterable[str]) -> dict[str, int]:
         """The number of partitions of each of these topics that exist. Raises BusError."""
         return await in_daemon_thread(partition_counts, self._common, topics)

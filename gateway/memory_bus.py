@@ -305,6 +305,12 @@ class MemoryBus:
                     on_record(record)
         return ends
 
+    async def first_offsets(self, topic: str, start: dict[int, int]) -> dict[int, int]:
+        await asyncio.sleep(0)
+        logs = {p: self._broker.partitions[topic, p] for p in start}
+        left = {p: (r.offset() for r in logs[p][max(0, offset) :] if not r.is_removed) for p, offset in start.items()}
+        return {p: next(offsets, len(logs[p])) for p, offsets in left.items()}
+
     def follow(self, positions: dict[TopicPartition, int], on_records: Callable[[list[Record]], None]) -> Following:
         follower = _Follower(positions, on_records, self._schedule)
         self._followers.append(follower)

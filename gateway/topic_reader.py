@@ -44,9 +44,17 @@ class TopicReaders:
     def read(self, topic: str, start: Mapping[int, int], on_record: Callable[[Record], None]) -> dict[int, int]:
         """Passes every record from `start` (offset by partition) to the current end; returns the end by partition.
         Waits in the calling thread. Raises BusError."""
+        return self._with_consumer(topic, lambda consumer: _read_to_end(consumer, topic, start, on_record, self._lows))
+
+    def first_offsets(self, topic: str, start: Mapping[int, int]) -> dict[int, int]:
+        """Where the first record at or behind each of `start` (offset by partition) stands; the current end if there is
+        none. Waits in the calling thread. Raises BusError."""
+        return self._with_consumer(topic, lambda consumer: _first_offsets(consumer, topic, start))
+
+    def _with_consumer(self, topic: str, read: Callable[[Consumer], dict[int, int]]) -> dict[int, int]:
         consumer = self._take()
         try:
-            ends = _read_to_end(consumer, topic, start, on_record, self._lows)
+            found = read(consumer)
             consumer.unassign()
         except KafkaException as error:
             consumer.close()
@@ -57,7 +65,7 @@ class TopicReaders:
             consumer.close()
             raise
         self._give_back(consumer)
-        return ends
+        return found
 
     def close(self) -> None:
         """Ends the consumers that are kept, and keeps no more."""
@@ -135,3 +143,19 @@ def _read_to_end(
             if read_to >= ends[partition]:  # not by `position`: a consumer remembers it from an earlier read
                 left.discard(partition)
     return ends
+
+
+def _first_offsets(consumer: Consumer, topic: str, start: Mapping[int, int]) -> dict[int, int]:
+    found = end_offsets(consumer, topic, start, _ANSWER_S)
+    left = {p for p, at in start.items() if at < found[p]}
+    consumer.assign([TopicPartition(topic, p, start[p]) for p in left])
+    while left:
+        message = consumer.poll(0.5)
+        if message is None or (partition := message.partition() or 0) not in left:
+            continue
+        error = message.error()
+        if error is not None and error.code() != KafkaError._PARTITION_EOF:
+            raise BusError(f"cannot read {topic}: {error.str()}")
+        found[partition] = message.offset() or 0
+        left.discard(partition)
+    return found

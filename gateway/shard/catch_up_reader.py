@@ -45,6 +45,7 @@ class IngressCatchUpReader:
         self._targets: dict[int, int] | None = None
         self._reread_to: dict[int, int] = {}
         self._paused: set[int] = set()
+        self._was_at: dict[int, int] = {}
         self._lock = asyncio.Lock()
         self.done_ms = 0
 
@@ -138,6 +139,24 @@ class IngressCatchUpReader:
         async with self._lock:
             if self._order.passed_to is not None:
                 await self._ingress.leave(self, self._order.passed_to)
+
+    async def pass_deleted(self) -> bool:
+        """Passes what is not there any more, if instructions or the end wait for it; whether there was any. Call it
+        every second or so: it asks Kafka only where nothing has come since the last call. Raises BusError."""
+        order, was_at = self._order, self._was_at
+        self._was_at = order.next_to_read()
+        wanted, of_earlier = self._targets or {}, self._reread_to
+        start = {
+            p: at
+            for p, at in self._was_at.items()
+            if was_at.get(p) == at
+            and p not in self._paused
+            and (p in order.parked or at < max(wanted.get(p, 0), of_earlier.get(p, 0)))
+        }
+        if not start:
+            return False
+        first = await self._ingress.first_offsets(start)
+        return any([order.pass_deleted(p, at, first[p]) for p, at in start.items()])
 
     async def end_if_passed(self, now_ms: int) -> bool:
         """Ends reading when nothing more can come this way; True if it has just ended."""

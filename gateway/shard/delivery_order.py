@@ -177,6 +177,17 @@ class DeliveryOrder:
             self.passed_to[partition] = offset + 1
             self.read_to[partition] = max(offset + 1, self.read_to[partition])
 
+    def next_to_read(self) -> dict[int, int]:
+        """By partition of which nothing waits, the offset that the reader is to read, and to pass, next."""
+        return {p: at for p, at in (self.passed_to or {}).items() if p not in self.waiting}
+
+    def pass_deleted(self, partition: int, offset: int, first: int) -> bool:
+        """There is nothing to read between `offset` and `first`; whether the reader was there, and has passed that."""
+        if first <= offset or self.next_to_read().get(partition) != offset or self.passed_to is None:
+            return False
+        self.passed_to[partition] = self.read_to[partition] = first
+        return True
+
     def has_passed(self, ends: dict[int, int]) -> bool:
         """Whether no direct delivery can come any more that is before `ends`."""
         passed, start = self.passed_to, self.direct_from

@@ -68,6 +68,7 @@ class EgressConsumer:
         self._receive = receive
         self._senders = senders
         self._fences = fences
+        self._was_at = -1
 
     def apply(self, record: Record) -> Steps[None] | None:
         """Applies an instruction, or parks it if it must wait; returns the remaining work."""
@@ -122,6 +123,20 @@ class EgressConsumer:
         """Pauses reading of `egress`, or resumes it, after a batch of records."""
         self._feeds.adjust()
         self._flow.adjust(direct_deliveries_wait=bool(self._order.waiting))
+
+    async def pass_deleted(self) -> bool:
+        """Waits no longer for records from before the start of which none is left; whether it has. Call it every second
+        or so: it asks Kafka only if nothing has come since the last call. Raises BusError."""
+        shard, was_at = self._shard, self._was_at
+        at = self._was_at = shard.position
+        if at != was_at or at >= shard.reread_to or self.is_paused:
+            return False
+        first = (await self._node.bus.first_offsets(self._node.topics.egress, {shard.number: at}))[shard.number]
+        if shard.position != at or first == at:
+            return False
+        self._note_deleted(first)
+        shard.received(first - 1)
+        return True
 
     def _note_deleted(self, position: int) -> None:
         """Records that are due do not come: Kafka has deleted them while no gateway had the shard."""

@@ -27,6 +27,10 @@ class IngressReader:
         """The offset after the last record, by partition."""
         return await self._bus.end_offsets(self._topic, self._partitions)
 
+    async def first_offsets(self, start: dict[int, int]) -> dict[int, int]:
+        """See :meth:`gateway.bus.Bus.first_offsets`."""
+        return await self._bus.first_offsets(self._topic, start)
+
     async def read(self, who: object, positions: dict[int, int], begin: Callable[[], None]) -> None:
         """Reads on, or again, from these offsets by partition. Calls `begin` when records from there are the next to
         come; those before it may still be of an earlier read."""

@@ -30,7 +30,7 @@ class Upkeep:
         shares: Shares,
         reader: IngressCatchUpReader,
         egress: EgressConsumer,
-        broker_ms: Callable[[], float],
+        broker_ms: Callable[[], int],
     ) -> None:
         self._state = state
         self._spool = spool
@@ -53,5 +53,6 @@ class Upkeep:
         if not self._state.order.waiting:  # it may be among them
             self._subscriber.forget_retained(now)
         self._shares.sweep()
+        has_passed = [await self._egress.pass_deleted(), await self._reader.pass_deleted()]
         has_ended = await self._reader.end_if_passed(self._broker_ms())
-        return has_ended or bool(self._state.order.waiting) or self._egress.is_paused
+        return any(has_passed) or has_ended or bool(self._state.order.waiting) or self._egress.is_paused

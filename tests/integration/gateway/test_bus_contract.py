@@ -4,6 +4,8 @@ import asyncio
 from functools import partial
 
 import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from gateway.kafka_bus import KafkaBus
 from gateway.record import Record
@@ -18,6 +20,11 @@ class TestKafkaBus(BusContract, BusReadsContract):
     @pytest.fixture(autouse=True)
     def _on(self, broker: LocalBroker, unique_prefix: str) -> None:
         self._broker, self._topics = broker, broker.topics(unique_prefix)
+
+    async def delete(self, topic: str, partition: int, before: int) -> None:
+        admin = AdminClient({"bootstrap.servers": self._broker.bootstrap})
+        for deleted in admin.delete_records([TopicPartition(topic, partition, before)]).values():
+            await asyncio.wrap_future(deleted)
 
     def scenario(self, check: Check) -> None:
         async def scenario() -> None:

@@ -59,6 +59,22 @@ class BusReadsContract(BusScenarios):
 
         self.scenario(check)
 
+    def test_it_says_where_the_first_record_stands(self) -> None:
+        async def check(bus: Bus, topics: Topics, received: list[Record]) -> None:
+            sent = Producing(bus, topics.ingress)
+            for n in range(10):
+                sent.send(0, n)
+            await sent.all_done(10)
+            for start, first in (({0: 0, 1: 0}, {0: 0, 1: 0}), ({0: 7}, {0: 7}), ({0: 10, 1: 0}, {0: 10, 1: 0})):
+                assert await bus.first_offsets(topics.ingress, start) == first
+            await self.delete(topics.ingress, 0, 4)
+            assert await bus.first_offsets(topics.ingress, {0: 0}) == {0: 4}
+            assert await bus.first_offsets(topics.ingress, {0: 5}) == {0: 5}
+            await self.delete(topics.ingress, 0, 10)
+            assert await bus.first_offsets(topics.ingress, {0: 5, 1: 0}) == {0: 10, 1: 0}
+
+        self.scenario(check)
+
     def test_a_followed_topic_waits_for_nobody(self) -> None:
         """G2: its records come while a batch of the other consumer is not applied, each once and in order."""
 

@@ -59,6 +59,10 @@ class BusScenarios(ABC):
     def scenario(self, check: Check) -> None:
         """Runs `check` as the module says; `take` gets the records."""
 
+    @abstractmethod
+    async def delete(self, topic: str, partition: int, before: int) -> None:
+        """The broker deletes the records of a partition before an offset."""
+
     def hold(self) -> None:
         """Further batches of the bus's consumer count as not applied, until `let_go`."""
         self.applied = asyncio.get_running_loop().create_future()

@@ -15,10 +15,15 @@ from tests.unit.gateway.shard.virtual_time import EPOCH, run
 
 
 class TestMemoryBus(BusContract, BusReadsContract):
+    async def delete(self, topic: str, partition: int, before: int) -> None:
+        for record in self._broker.partitions[topic, partition][:before]:
+            record.is_removed = True
+
     def scenario(self, check: Check) -> None:
         async def scenario() -> None:
             loop = asyncio.get_running_loop()
-            bus = MemoryBus(MemoryBroker(lambda: EPOCH + loop.time()), loop)
+            self._broker = MemoryBroker(lambda: EPOCH + loop.time())
+            bus = MemoryBus(self._broker, loop)
             received: list[Record] = []
             bus.start(partial(self.take, received))
             await check(bus, Topics("p."), received)
