@@ -165,7 +165,7 @@ class Checkpointer:
         dropped = [(s, s.dropped - s.dropping.keys()) for s in sessions if s.dropped]
         restored = [s for s in sessions if s.is_recovering and not s.backlog] if has_reread else []
         positions[CATCH_UP] = msgspec.msgpack.encode(self._catch_up_position())
-        positions[BOOT] = msgspec.msgpack.encode(self._node.numbers.boot)
+        positions[BOOT] = msgspec.msgpack.encode(self._node.numbers.highest(shard.number))
         limit = shard.assignment_numbers.next_limit
         positions[ASSIGNMENTS] = msgspec.msgpack.encode(limit)
         taken = spool.take()

@@ -2,36 +2,42 @@
 
 
 class ProcessNumbers:
-    """`boot`, µs since the epoch, is when this process began, and greater than the number of any earlier process that
-    had one of its shards."""
+    """`boot`, µs since the epoch, is when this process began, and greater than any number that an earlier process has
+    given in one of its shards, as far as a checkpoint has noted it. Each number belongs to something in a shard."""
 
     def __init__(self) -> None:
         self.boot = 0
         self._above = 0
         self._last: dict[str, int] = {}
+        self._given: dict[int, int] = {}
 
-    def begin(self, now: float, earlier_boot: int) -> None:
-        """The process starts at `now`, seconds since the epoch, or a shard in it; `earlier_boot` is the highest number
-        of earlier processes that had what starts."""
+    def begin(self, now: float, earlier: int) -> None:
+        """The process starts at `now`, seconds since the epoch, or a shard in it; `earlier` is the highest number that
+        earlier processes have given in what starts, their own among them."""
         if not self.boot:
-            self.boot = max(int(now * 1e6), earlier_boot + 1)
-        self._above = max(self._above, earlier_boot)
+            self.boot = max(int(now * 1e6), earlier + 1)
+        self._above = max(self._above, earlier)
 
-    def connection(self, now: float) -> int:
+    def connection(self, shard: int, now: float) -> int:
         """For a connection: the time, µs since the epoch, but greater than all before it: a clock that is set back must
         not make an earlier connection of a client count for more."""
-        return self._next("connection", now)
+        return self._next("connection", shard, now)
 
-    def session(self, now: float) -> int:
+    def session(self, shard: int, now: float) -> int:
         """For a session: a number of the same kind, of another series."""
-        return self._next("session", now)
+        return self._next("session", shard, now)
 
-    def offer(self, now: float) -> int:
+    def offer(self, shard: int, now: float) -> int:
         """For sending a retained message on SUBSCRIBE: likewise."""
-        return self._next("offer", now)
+        return self._next("offer", shard, now)
 
-    def _next(self, series: str, now: float) -> int:
-        number = self._last[series] = max(int(now * 1e6), self.boot, self._above + 1, self._last.get(series, 0) + 1)
+    def highest(self, shard: int) -> int:
+        """No higher number was given in a shard so far: what a later process needs for `begin`."""
+        return max(self._given.get(shard, 0), self.boot, self._above)
+
+    def _next(self, series: str, shard: int, now: float) -> int:
+        number = max(int(now * 1e6), self.boot, self._above + 1, self._last.get(series, 0) + 1)
+        self._last[series], self._given[shard] = number, max(number, self.highest(shard))
         return number
 
 

@@ -193,7 +193,7 @@ class Recovery:
             raw, numbers = self._positions[home.number].get(ASSIGNMENTS), home.state.assignment_numbers
             numbers.begin(msgspec.msgpack.decode(raw, type=int) if raw else 0)
             limit = numbers.next_limit
-            mine = {BOOT: node.numbers.boot, ASSIGNMENTS: limit}
+            mine = {BOOT: node.numbers.highest(home.number), ASSIGNMENTS: limit}
             encoded = {name: msgspec.msgpack.encode(value) for name, value in mine.items()}
             commit = self._commit(home, home.spool.take(), encoded, now)
             numbers.reserved(limit)

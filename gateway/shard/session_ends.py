@@ -58,7 +58,7 @@ class SessionEnds:
         disconnected_ms = session.disconnected_ms
         if disconnected_ms is None:
             disconnected_ms = now_ms
-            session.lost_with_gateway(self._node.numbers.connection(self._node.clock()), disconnected_ms)
+            session.lost_with_gateway(self._node.numbers.connection(session.shard, self._node.clock()), disconnected_ms)
             self._writer.opened(session)  # its time runs from now on, also if there is another crash
             self._presence.report(session, "lost", reason="gateway_restarted")
         gone_s = (now_ms - disconnected_ms) / 1000

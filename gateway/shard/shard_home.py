@@ -259,7 +259,7 @@ class ShardHome:
         and `end_forbidden` was called. Raises NotAdmitted."""
         session = self.sessions.get(moved.client)
         self._entitlement.check_owner(session, moved.rules)
-        number = self._node.numbers.connection(self._node.clock())
+        number = self._node.numbers.connection(self.number, self._node.clock())
         if session is None or not take_up(session, moved, number):
             raise NotAdmitted(ReasonCode.SERVER_MOVED, "the session is not the one that the connection was for")
         self._presence.report(session, "connected", peer=moved.peer, protocol=moved.protocol)
@@ -352,7 +352,8 @@ class ShardHome:
 
     def _take_over(self, arrival: Arrival) -> tuple[Session, bool]:
         """The session that the client gets, and whether it was there before."""
-        session, born_us = self.sessions.get(arrival.client), self._node.numbers.session(self._node.clock())
+        session = self.sessions.get(arrival.client)
+        born_us = self._node.numbers.session(self.number, self._node.clock())
         if session is not None:
             self._disconnect(session, ReasonCode.SESSION_TAKEN_OVER)
             born_us = max(born_us, session.born_us + 1)
@@ -366,7 +367,7 @@ class ShardHome:
         return session, False
 
     async def _open(self, session: Session, arrival: Arrival, link: Link, was_logged: bool) -> None:
-        session.admit(arrival, self._node.numbers.connection(self._node.clock()))
+        session.admit(arrival, self._node.numbers.connection(self.number, self._node.clock()))
         if session.logged or session.in_log:
             await self.writer.durable(lambda then: self.writer.opened(session, then))
         elif was_logged:  # the earlier session's end must be durable too

@@ -139,7 +139,8 @@ class ShareGroups:
         """Begins a group, or `group` again that had no members left; or one that the first members found had belonged
         to begins later than others say."""
         if group is None:
-            group = self._make(name, since, self._numbers.session(self._clock()) if born_us is None else born_us)
+            number = self._numbers.session(self._shard.number, self._clock()) if born_us is None else born_us
+            group = self._make(name, since, number)
         else:
             group.begin_again(since, born_us)
         self._subscribe(group, effective_ms, ingress_from)

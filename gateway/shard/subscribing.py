@@ -241,7 +241,7 @@ class Subscriber:
             if kept != (session.persistent and qos > 0):
                 continue
             found = True
-            message = msgspec.structs.replace(message, offered_us=self._node.numbers.offer(now))
+            message = msgspec.structs.replace(message, offered_us=self._node.numbers.offer(self._shard.number, now))
             pending = PendingMessage(message, session.shard, -1, now, [])
             if not earlier.match(message.topic):
                 session.retained_sent[message.id] = now + _RETAINED_FENCE_S

@@ -86,3 +86,30 @@ def test_a_route_that_an_earlier_owner_drops_late_is_added_again_all_the_same(tm
         assert not harness.fatal
 
     run(scenario())
+
+
+def test_numbers_of_connections_and_sessions_grow_over_a_restart(tmp_path: Path) -> None:
+    """R12: a former life has run for an hour, and given numbers meanwhile. What is later counts for more."""
+
+    async def scenario() -> None:
+        harness = SetBack(tmp_path)
+        await harness.start()
+        await turn(3_600)
+        client = await harness.client("client", expiry_s=0)
+        other = await harness.client("other", expiry_s=0)
+        before = [one.attached.session for one in (client, other)]
+        await turn(5)
+        for _ in range(2):
+            harness.crash()
+            harness.back_s += 3 * 3_600
+            await harness.start()
+            await turn(1)
+            now = [(await one.connect()).attached.session for one in (client, other)]
+            assert all(later.epoch > earlier.epoch for earlier, later in zip(before, now, strict=True))
+            assert all(later.born_us > earlier.born_us for earlier, later in zip(before, now, strict=True))
+            before = now
+            await turn(5)
+        await turn(600)
+        assert not harness.fatal
+
+    run(scenario())

@@ -192,7 +192,9 @@ class ShareHome:
         """The home serves: it says so to all shards, and sends again what is open."""
         self.state.fences = self.home.senders
         for session in [s for s in self.sessions.values() if not s.is_group and s.disconnected_ms is None]:
-            session.lost_with_gateway(self._process.numbers.connection(self.site.world.now), self._now_ms)
+            session.lost_with_gateway(
+                self._process.numbers.connection(self.home.shard, self.site.world.now), self._now_ms
+            )
             self._writer.opened(session)
         self._write_limit()
         self.has_begun = True
@@ -289,7 +291,7 @@ class ShareHome:
         async with self._lock.of(client):
             session = self._take_over(client, is_clean)
             arrival = Arrival(client, is_clean, EXPIRY_S, None, self.site.groups.window, "", "")
-            session.admit(arrival, self._process.numbers.connection(self.site.world.now))
+            session.admit(arrival, self._process.numbers.connection(self.home.shard, self.site.world.now))
             await self.promises.wait(partial(self._writer.opened, session))
             if self.promises.is_lost or self.home.is_freezing:
                 return
@@ -304,7 +306,8 @@ class ShareHome:
         self._process.ready.flush()
 
     def _take_over(self, client: str, is_clean: bool) -> Session:
-        session, born_us = self.sessions.get(client), self._process.numbers.session(self.site.world.now)
+        session = self.sessions.get(client)
+        born_us = self._process.numbers.session(self.home.shard, self.site.world.now)
         if session is not None:
             if session.link is not None:
                 session.link.disconnect(ReasonCode.SESSION_TAKEN_OVER)
