@@ -1,6 +1,6 @@
 """What the spool holds for the sessions of a shard: loaded when there is room for it, ended with its session (G9)."""
 
-from collections.abc import Callable, Container, Coroutine
+from collections.abc import Callable, Container, Coroutine, Mapping
 from typing import Any, Protocol
 
 import structlog
@@ -66,11 +66,18 @@ class Backlog:
                     self._queues.finish(self._spool.delivery_of(spooled, self._clock()), "ended")
             row = page[-1].row
 
-    def expire(self, session: Session, spooled: SpooledDelivery) -> None:
-        """The time of a message in an offline session's backlog is over."""
-        delivery = self._spool.delivery_of(spooled, self._clock())
-        session.leave_backlog(delivery)
-        self._queues.finish(delivery, "expired")
+    def expire(self, session: Session, rows: Mapping[int, SpooledDelivery]) -> None:
+        """The time of these messages is over, by row: those that wait, here or in memory, and were never sent, make
+        room in the queue."""
+        in_memory, now = session.rows_in_memory(), self._clock()
+        for row, spooled in rows.items():
+            if row not in in_memory and not self._spool.is_gone(row):
+                delivery = self._spool.delivery_of(spooled, now)
+                session.leave_backlog(delivery)
+                self._queues.finish(delivery, "expired")
+        if not session.is_group:  # a group looks at what is next
+            for delivery in session.take_unsent_rows(rows):
+                self._queues.finish(delivery, "expired")
         session.join_tail()
 
     async def _load(self, session: Session, most: int) -> None:

@@ -11,6 +11,7 @@ are taken with that: so the promise holds for whichever commit is the first to s
 import asyncio
 import heapq
 import itertools
+from collections import defaultdict
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
@@ -28,6 +29,7 @@ from gateway.shard.publishes import InboundPosition
 from gateway.shard.session import Session, client_of
 from gateway.shard.shard import Shard
 from gateway.shard.shard_spool import ShardSpool
+from gateway.shard.spool import SpooledDelivery
 from gateway.shard.wills import Wills
 
 CATCH_UP = "instant"
@@ -304,14 +306,16 @@ class Checkpointer:
         if running_s < self._next_sweep:
             return
         self._next_sweep = running_s + _EXPIRY_SWEEP_S
+        expired = defaultdict[Session, dict[int, SpooledDelivery]](dict)
         for spooled in await self._spool.expired(int(now * 1000)):
             session = self._shard.sessions.get(client_of(spooled.session))
-            if session is None or session.spool_key != spooled.session or session.link is not None:
+            if session is None or session.spool_key != spooled.session:
                 continue
-            if spooled.dup or session.may_be_known(spooled.message.place, spooled.row):
+            if spooled.dup or session.in_hand is not None or session.may_be_known(spooled.message.place, spooled.row):
                 continue  # the client may have it already
-            if spooled.row not in session.rows_in_memory() and not self._spool.is_gone(spooled.row):
-                self._deliverer.backlog.expire(session, spooled)
+            expired[session][spooled.row] = spooled
+        for session, rows in expired.items():
+            self._deliverer.backlog.expire(session, rows)
 
 
 def _aged(shard: Shard, has_aged: Callable[[PendingMessage], bool], own: list[PendingMessage]) -> list[PendingMessage]:

@@ -5,6 +5,7 @@ Pure: no clock, no I/O. Only this file sets the fields of :class:`SessionQueue`,
 """
 
 from collections import deque
+from collections.abc import Container
 from dataclasses import dataclass, field
 
 from gateway.shard.messages import Delivery
@@ -72,6 +73,17 @@ class SessionQueue(SessionLife):
                     self.put_back.discard(delivery.place)
                     return delivery
         return None
+
+    def take_unsent_rows(self, rows: Container[int | None]) -> list[Delivery]:
+        """Takes what waits in memory, was never sent, and is in one of these rows of the spool out of the queue."""
+        taken = [e for e in (*self.queue, *self.tail) if e.row in rows and not (e.sent or e.dup or e.packet_id)]
+        if taken:
+            gone = set(taken)
+            self.queue = deque(delivery for delivery in self.queue if delivery not in gone)
+            self.tail = deque(delivery for delivery in self.tail if delivery not in gone)
+            self.queued_bytes -= sum(len(delivery.pending.message.payload) for delivery in taken)
+            self.put_back.difference_update([delivery.place for delivery in taken])
+        return taken
 
     def remove_qos0(self) -> list[Delivery]:
         """Takes what waits at QoS 0 out of the queue."""

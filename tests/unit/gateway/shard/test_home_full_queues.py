@@ -282,3 +282,35 @@ def test_nothing_is_sent_behind_a_drop_that_is_not_durable(tmp_path: Path) -> No
         assert receiver.payloads == [b"0", b"2"]
 
     run(scenario())
+
+
+@pytest.mark.parametrize("most", [5, 800], ids=["in memory", "in the spool too"])
+@pytest.mark.parametrize("qos", [1, 2])
+def test_what_has_expired_makes_room_though_the_client_is_connected(tmp_path: Path, qos: int, most: int) -> None:
+    """G9: the client answers nothing, and its window is full. New messages do not give way to expired ones; what it was
+    sent stays."""
+
+    async def scenario() -> None:
+        harness, sender, receiver = await meeting(tmp_path, 1, queue_messages=most, queue_full="drop_newest")
+        receiver.mute = True
+        sender.publish("a", b"first", qos)
+        await turn(1)
+        receiver.lose()
+        for payload in numbers(0, most - 1):
+            sender.publish("a", payload, qos, properties={"message_expiry_interval": 60})
+        await turn(20)
+        await receiver.connect()
+        await turn(60)
+        assert receiver.attached.session.queued == 0
+        assert harness.outcomes("receiver") == ["expired"] * (most - 1)
+        sender.publish("a", b"new", qos)
+        await turn(1)
+        receiver.mute = False
+        receiver.answer_all()
+        await turn(20)
+        assert list(dict.fromkeys(receiver.payloads)) == [b"first", b"new"]
+        assert (receiver.attached.session.queued, receiver.attached.session.queued_bytes) == (0, 0)
+        assert harness.spool_rows() == 0
+        assert harness.relinquished() == harness.instructions()
+
+    run(scenario())
