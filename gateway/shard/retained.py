@@ -25,7 +25,8 @@ log = structlog.get_logger(__name__)
 
 
 class RetainedMessages:
-    """The latest retained message of each topic. Records have the envelope of `ingress`; no value ends a topic's.
+    """The latest retained message of each topic. Records have the envelope of `ingress`; no value ends a topic's. So
+    does a malformed record: compaction leaves nothing else of the topic, and all readers must agree.
 
     A message that came in a bundle is taken only if it is the newest of its source: an old copy may come late (M14). So
     many sources are remembered as messages are allowed.
@@ -171,7 +172,13 @@ class RetainedMessages:
                 folded.set_result(None)
 
     def _fold(self, record: Record) -> None:
-        topic, payload = (record.key() or b"").decode(errors="replace"), record.value()
+        try:
+            topic, payload = (record.key() or b"").decode(), record.value()
+        except UnicodeDecodeError:
+            topic = ""
+        if not topic:
+            log.warning("a record on retained has no topic", key=record.key(), offset=record.offset())
+            return
         if topic.startswith(_FENCES):
             if self.fences is not None:
                 self.fences.read_fence(record)
@@ -195,7 +202,10 @@ class RetainedMessages:
             place = (-1, record.offset(), record.timestamp()[1])
             self._replace(topic, message_of(topic, payload, record.headers() or [], place))
         except RecordError as error:
-            log.warning("cannot read retained message", topic=topic, reason=str(error))
+            log.warning("cannot read retained message, what was retained ends", topic=topic, reason=str(error))
+            self._replace(topic, None)
+            if self.fences is not None:
+                self.fences.ended(topic, record)
 
     def _is_late(self, topic: str, record: Record) -> bool:
         headers = record.headers()

@@ -120,8 +120,12 @@ class RetainedFences:
         elif record.value():
             self._ended.pop(topic, None)
         else:
-            _remember(self._ended, topic, record.offset())
+            self.ended(topic, record)
         return not is_void
+
+    def ended(self, topic: str, record: Record) -> None:
+        """A record that counts has ended what was retained."""
+        _remember(self._ended, topic, record.offset())
 
     def _is_void(self, of: Written, record: Record, last: int | None) -> bool:
         """`last`: where the topic's last record stands, void or not; None if compaction has removed it."""

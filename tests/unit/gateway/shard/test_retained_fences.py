@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gateway.memory_bus import MemoryRecord
 from gateway.shard.retained import RetainedMessages
-from gateway.shard.retained_fences import fence_key
+from gateway.shard.retained_fences import MEND_HEADER, Written, fence_key
 from gateway.shard.retained_mender import RetainedMender
 from schemas.cluster_topics import VERSION, Fences, encode_fences
 from schemas.envelope import Headers, Meta, ingress_headers
@@ -131,7 +131,10 @@ class Reader:
         return any(self.retained.fences.unmended(shard) for shard in range(SHARDS))
 
 
-KINDS = "publish", "publish briefly", "late", "late", "take over", "mend", "store", "store", "wait", "days", "compact"
+KINDS = (
+    *("publish", "publish briefly", "malformed", "late", "late", "take over"),
+    *("mend", "store", "store", "wait", "days", "compact"),
+)
 
 steps = st.lists(
     st.tuples(
@@ -147,8 +150,8 @@ steps = st.lists(
 @settings(deadline=None)
 @given(steps)
 def test_all_readers_agree_whatever_is_compacted(log: list[tuple[str, int, str, bool]]) -> None:
-    """What counts is the last message that no fence has made void, until it expires. What was compacted is forgotten
-    only once all is mended: `min.compaction.lag.ms` is the time for that."""
+    """What counts is the last message that no fence has made void, until it expires; a malformed one ends what was
+    retained. What was compacted is forgotten only once all is mended: `min.compaction.lag.ms` is the time for that."""
     records: list[MemoryRecord] = []
     epochs, expected = Counter[int](), dict[str, tuple[bytes, int]]()
     owners = [Reader([], shard) for shard in range(SHARDS)]
@@ -190,6 +193,11 @@ def test_all_readers_agree_whatever_is_compacted(log: list[tuple[str, int, str, 
             case "publish briefly":
                 publish(shard, topic, epochs[shard], b"%d" % number, now_ms + LIFETIME_MS)
                 expected[topic] = b"%d" % number, now_ms + LIFETIME_MS
+            case "malformed":
+                meta = Meta(1, "r", None, 1, None, epoch=epochs[shard])
+                bad = ingress_headers(f"{offset}", SENDERS[shard], meta, b"\x05\x00")
+                append(topic.encode(), b"malformed", None if is_last else bad)
+                expected[topic] = b"", FOREVER
             case "wait":
                 now_ms += 2 * LIFETIME_MS
             case "late" if epochs[shard] > 1:
@@ -245,3 +253,40 @@ def test_old_fences_are_removed_after_days() -> None:
     assert [(key, value) for key, value, _ in owner.writes] == [
         (fence_key(0, epoch).encode(), None) for epoch in (1, 2)
     ]
+
+
+@pytest.mark.parametrize(
+    "bad", [None, [], [("id", b"1")], ingress_headers("i", "s", Meta(1, "r", None, 1, None), b"!")]
+)
+def test_a_malformed_record_ends_what_was_retained(bad: Headers | None) -> None:
+    """As for who reads the topic after it was compacted. What mends an earlier record does not count behind it."""
+    good, mend = (
+        ingress_headers("id", SENDERS[0], Meta(1, "r", None, 1, None, epoch=1), b"\0"),
+        Written(0, 1, 0).encode(),
+    )
+    records = [
+        MemoryRecord(("retained", 0), b"x", value, headers)
+        for value, headers in ((b"old", good), (b"bad", bad), (b"mended", [*good, (MEND_HEADER, mend)]))
+    ]
+    for offset, record in enumerate(records):
+        record.stored_at(offset, 1)
+    assert Reader(records[:1]).values == {"x": b"old"}
+    assert Reader(records[:2]).values == Reader(records[1:2]).values == {}
+    assert Reader(records).values == Reader(records[1:]).values == {}
+
+
+@pytest.mark.parametrize("key", [b"x\xff", None])
+def test_a_record_whose_key_is_no_topic_is_left_out(key: bytes | None) -> None:
+    """Compaction does not take it for a later record of a topic that it resembles, so no reader may."""
+    meta = Meta(1, "r", None, 1, None)
+    records = [
+        MemoryRecord(("retained", 0), key_of_it, value, ingress_headers("id", "sender", meta, b"\0"))
+        for key_of_it, value in (("x\ufffd".encode(), b"valid"), (key, b"malformed"))
+    ]
+    for offset, record in enumerate(records):
+        record.stored_at(offset, 1)
+    reader = Reader(records)
+    kept = reader.retained.find("x\ufffd")
+    assert kept is not None
+    assert kept.payload == b"valid"
+    assert (len(reader.retained), reader.retained.folded_to) == (1, 2)
