@@ -54,6 +54,9 @@ EVERYONE = "everyone"
 BUNDLE_WINDOW = 1 << 20
 """By how much the sequence of a bundle may exceed its low-water mark, less one: recipients remember each sequence in
 between, in one bit (:mod:`gateway.shard.taken_bundles`)."""
+MOST_OFFSET = (1 << 63) - 1
+"""No offset, time or count of Kafka is higher."""
+_SHOWN = 200
 _SCOPES = {b"routed": ROUTED, b"everyone": EVERYONE}
 
 Headers = list[tuple[str, bytes]]
@@ -235,13 +238,17 @@ class Instruction(NamedTuple):
 
     @classmethod
     def decode(cls, raw: bytes) -> "Instruction":
-        """Raises RecordError for a malformed field."""
+        """Raises RecordError for a malformed field, or a number that cannot be."""
         try:
             partition, offset, number, limit, appended, scope = raw.split(b";")
-            of = (int(partition), int(offset), int(number), int(limit) if limit else None, int(appended))
-            return tuple.__new__(cls, (*of, _SCOPES.get(scope) or scope.decode()))  # the hot path
+            p, o, n, at, most = int(partition), int(offset), int(number), int(appended), MOST_OFFSET
+            of = int(limit) if limit else None
+            may_be = 0 <= p <= most and 0 <= o <= most and 0 <= at <= most and 0 <= n < (most if of is None else of)
+            if may_be and (of is None or of <= most):
+                return tuple.__new__(cls, (p, o, n, of, at, _SCOPES.get(scope) or scope.decode()))  # the hot path
         except ValueError as error:
-            raise RecordError(f"header instr {raw!r} is malformed: {error}") from error
+            raise RecordError(f"header instr {raw[:_SHOWN]!r} is malformed: {error}") from error
+        raise RecordError(f"header instr {raw[:_SHOWN]!r} is malformed: a number is out of range")
 
 
 def ingress_headers(message_id: str, source: str, meta: Meta, properties: bytes) -> Headers:

@@ -24,7 +24,7 @@ from gateway.shard.trie import Search
 from gateway.shard.window import Copy
 from gateway.shard.work import RECIPIENT, RECORD, Steps
 from schemas.cluster_topics import FENCES_TOPIC
-from schemas.envelope import EVERYONE, ROUTED, Instruction
+from schemas.envelope import EVERYONE, MOST_OFFSET, ROUTED, Instruction
 from schemas.errors import RecordError
 from schemas.feed_topics import FEEDS_PREFIX
 from schemas.identity import INBOX_MARK
@@ -68,6 +68,7 @@ class EgressConsumer:
         self._receive = receive
         self._senders = senders
         self._fences = fences
+        self._partitions = node.settings.kafka.ingress_partitions
         self._was_at = -1
 
     def apply(self, record: Record) -> Steps[None] | None:
@@ -85,7 +86,7 @@ class EgressConsumer:
             if found is not None:
                 return self._feeds.apply(found, record.offset())
         if order.passed_to is not None or order.parked:
-            place = place_of(record)
+            place = self._place_of(record)
             if place is not None and order.must_park(*place):
                 order.park(*place, record)
                 return None
@@ -123,6 +124,15 @@ class EgressConsumer:
         """Pauses reading of `egress`, or resumes it, after a batch of records."""
         self._feeds.adjust()
         self._flow.adjust(direct_deliveries_wait=bool(self._order.waiting))
+
+    def _place_of(self, instruction: Record) -> tuple[int, int] | None:
+        """Partition and offset on `ingress` of an instruction's message; None if it does not say, or cannot be."""
+        headers = instruction.headers() or []
+        try:
+            partition, offset = map(int, headers[4][1].split(b";", 2)[:2])
+        except (IndexError, ValueError, AttributeError):
+            return None
+        return (partition, offset) if 0 <= partition < self._partitions and 0 <= offset <= MOST_OFFSET else None
 
     async def pass_deleted(self) -> bool:
         """Waits no longer for records from before the start of which none is left; whether it has. Call it every second
@@ -175,6 +185,8 @@ class EgressConsumer:
             if instruction.scope not in (ROUTED, EVERYONE):
                 raise RecordError(f"instruction scope {instruction.scope!r} is unknown")
             partition, offset = instruction.partition, instruction.offset
+            if partition >= self._partitions:
+                raise RecordError(f"ingress has no partition {partition}")
             if not is_reread and self._order.copies.seen(instruction.scope, partition, offset):
                 self._node.counts["copies_dropped"] += 1
                 return None
@@ -183,7 +195,7 @@ class EgressConsumer:
         except (RecordError, IndexError, UnicodeDecodeError, AttributeError) as error:
             if self._is_share_message(record):
                 return None
-            if (bad := place_of(record)) is not None:
+            if (bad := self._place_of(record)) is not None:
                 self._order.discard(*bad)
             quarantine(self._node, record, str(error))
             return None
@@ -270,13 +282,3 @@ class EgressConsumer:
             if self._node.work.spend(len(part)):
                 yield True
         yield from self._offering.offer(pending, routed)
-
-
-def place_of(instruction: Record) -> tuple[int, int] | None:
-    """Partition and offset on `ingress` of an instruction's message; None if it does not say."""
-    headers = instruction.headers() or []
-    try:
-        partition, offset = headers[4][1].split(b";", 2)[:2]
-        return int(partition), int(offset)
-    except (IndexError, ValueError, AttributeError):
-        return None

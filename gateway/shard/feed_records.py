@@ -28,7 +28,7 @@ from feeds.ingress_copy import marked_message
 from feeds.merge_inputs import Reason
 from feeds.message import FEEDS, Feed, FeedMessage
 from gateway.record import Record
-from gateway.shard.messages import Message
+from gateway.shard.messages import Message, check_names
 from schemas.envelope import EVERYONE, FEEDS_HEADER, ROUTED, Headers, Instruction, Meta
 from schemas.errors import RecordError
 from schemas.feed_topics import FEEDS_ROOT
@@ -162,6 +162,7 @@ def _copy(record: Record, headers: Headers, meta: Meta, *, is_own: bool) -> Feed
         raise RecordError("a copy has no stamps")
     topic, payload = (record.key() or b"").decode(), record.value() or b""
     name, stamps = marked_message(topic, payload, meta.feed)
+    check_names(headers[0][1].decode(), topic)
     message = Message(
         headers[0][1].decode(),
         headers[1][1].decode(),

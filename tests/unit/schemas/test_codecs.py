@@ -52,8 +52,8 @@ instructions = st.builds(
     Instruction,
     partition=number,
     offset=number,
-    number=number,
-    limit=st.none() | st.integers(1, 1_000),
+    number=st.integers(0, 999),
+    limit=st.none() | st.integers(1_000, 2_000),
     appended=number,
     scope=st.sampled_from([ROUTED, EVERYONE]),
 )
