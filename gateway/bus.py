@@ -21,10 +21,11 @@ class Bus(Protocol):
 
     def produce(
         self, topic: str, partition: int, key: bytes, value: bytes | None, headers: Headers | None, on_done: OnDone
-    ) -> None:
+    ) -> bool:
         """Sends a record. Calls `on_done(error, message)` on the loop once it is stored or never can be; `message` is
         valid only without error. A record that is too large, or one too many in flight, fails too (KafkaError
-        MSG_SIZE_TOO_LARGE, _QUEUE_FULL); that call may precede the calls of earlier records. Never raises."""
+        MSG_SIZE_TOO_LARGE, _QUEUE_FULL); that call may precede the calls of earlier records. Returns False
+        with _QUEUE_FULL, though `on_done` is called later. Never raises."""
         ...
 
     def produce_all(

@@ -107,7 +107,7 @@ class KafkaBus:
 
     def produce(
         self, topic: str, partition: int, key: bytes, value: bytes | None, headers: Headers | None, on_done: OnDone
-    ) -> None:
+    ) -> bool:
         stats = self.stats
         stats.until_sample -= 1
         if not stats.until_sample:
@@ -116,11 +116,12 @@ class KafkaBus:
             self._producer.produce(topic, value, key, partition, on_delivery=on_done, headers=headers)  # type: ignore[arg-type]
         except BufferError:
             self._refuse(on_done, KafkaError(KafkaError._QUEUE_FULL))
-            return
+            return False
         except KafkaException as error:
             self._refuse(on_done, error.args[0])
-            return
+            return True
         self._sent(1)
+        return True
 
     def produce_all(
         self,

@@ -243,7 +243,7 @@ class MemoryBus:
 
     def produce(
         self, topic: str, partition: int, key: bytes, value: bytes | None, headers: Headers | None, on_done: OnDone
-    ) -> None:
+    ) -> bool:
         topic_partition = (topic, partition)
         record, refusal = MemoryRecord(topic_partition, key, value, headers), None
         if len(value or b"") > LARGEST_RECORD:
@@ -252,9 +252,10 @@ class MemoryBus:
             refusal = KafkaError(KafkaError._QUEUE_FULL)
         if refusal is not None:
             self._loop.call_soon(self._refuse, _Sent(record, on_done, refusal))
-            return
+            return refusal.code() != KafkaError._QUEUE_FULL
         self._unstored[topic_partition].append(_Sent(record, on_done))
         self._schedule()
+        return True
 
     def produce_all(
         self,

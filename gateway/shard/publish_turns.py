@@ -2,8 +2,10 @@
 Pure."""
 
 from collections import deque
+from collections.abc import Callable
 
-from gateway.shard.promises import Action
+Action = Callable[[], bool | None]
+"""Sends a message on. True: it cannot go yet, and waits for `go_on`, and what follows with it."""
 
 
 class Turn:
@@ -38,9 +40,15 @@ class PublishTurns:
     def end(self, client: str, turn: Turn, action: Action) -> None:
         """The message waits for nothing more: runs `action` in its turn, and then what has waited behind it."""
         turn.action = action
-        waiting = self._waiting[client]
+        self.go_on(client)
+
+    def go_on(self, client: str) -> None:
+        """Runs what is due, again what could not go."""
+        waiting = self._waiting.get(client, deque())
         while waiting and (due := waiting[0].action) is not None:
-            waiting.popleft()
-            due()
+            turn = waiting.popleft()
+            if due():
+                waiting.appendleft(turn)
+                return
         if not waiting and self._waiting.get(client) is waiting:  # it may have begun anew
             del self._waiting[client]

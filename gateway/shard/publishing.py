@@ -5,6 +5,7 @@ dropped (:mod:`gateway.cluster.fencing`). So PUBREC waits for a barrier as well 
 1 such a message counts, and PUBACK waits for nothing more.
 """
 
+import asyncio
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -40,6 +41,10 @@ _REASONS = {
 """Kafka's refusals that say how much, not what."""
 
 
+_AGAIN_S = 0.05
+"""After so long a message is tried again for which Kafka's client had no capacity."""
+
+
 def will_id(client: str, will: WillRecord) -> str:
     """The message id of a will: the same whenever it is published."""
     return derived_message_id(client, f"will/{will.of_us}")
@@ -48,7 +53,8 @@ def will_id(client: str, will: WillRecord) -> str:
 class _Pending(msgspec.Struct, eq=False, gc=False):
     """A publish to be answered: `stores` counts the records still to be stored (`ingress`, and `retained`), and then
     the barrier behind them; `size` is that of topic, payload and properties, bytes. If it is `retained_first`, what
-    stands on `ingress` needs no further work: whoever finds it there may call it stored."""
+    stands on `ingress` needs no further work: whoever finds it there may call it stored. It `has_copy` once that one on
+    `retained` is sent, unless it is refused."""
 
     packet_id: int
     qos: int
@@ -57,6 +63,7 @@ class _Pending(msgspec.Struct, eq=False, gc=False):
     size: int = 0
     then: Callable[[ReasonCode], None] | None = None
     retained_first: bool = False
+    has_copy: bool = False
 
 
 class Publisher:
@@ -177,27 +184,45 @@ class Publisher:
         self._inbound.begun(self._partition, pending.size)
         if not pending.retained_first:
             if turns.waits(self._client):
-                turns.follow(self._client, partial(self._to_ingress, pending, key, payload, headers))
-            else:
-                self._to_ingress(pending, key, payload, headers)
+                turns.follow(self._client, partial(self._in_turn, pending, key, payload, headers))
+            elif not self._to_ingress(pending, key, payload, headers):
+                pending.stores = 1  # it is refused: its copy must not stand alone
         if pending.stores > 1:
             self._retain(pending, topic, payload, headers)
 
-    def _to_ingress(self, pending: _Pending, key: bytes, payload: bytes, headers: Headers) -> None:
+    def _to_ingress(self, pending: _Pending, key: bytes, payload: bytes, headers: Headers) -> bool:
+        """False if it is refused because too much waits for Kafka."""
         stored = partial(self._stored, pending)
-        self._node.bus.produce(self._node.topics.ingress, self._partition, key, payload, headers, stored)
+        return self._node.bus.produce(self._node.topics.ingress, self._partition, key, payload, headers, stored)
+
+    def _in_turn(self, pending: _Pending, key: bytes, payload: bytes, headers: Headers) -> bool:
+        """Whether it has to wait on: a message whose retained copy is in Kafka, or on its way there, is not refused
+        because too much waits for Kafka, but goes when there is capacity."""
+        if not pending.has_copy:
+            self._to_ingress(pending, key, payload, headers)
+            return False
+
+        def stored(error: Any, record: Record) -> None:
+            if error is None or error.code() != KafkaError._QUEUE_FULL:
+                self._stored(pending, error, record)
+
+        if self._node.bus.produce(self._node.topics.ingress, self._partition, key, payload, headers, stored):
+            return False
+        asyncio.get_running_loop().call_later(_AGAIN_S, self._inbound.turns.go_on, self._client)
+        return True
 
     def _retain(self, pending: _Pending, topic: str, payload: bytes, headers: Headers) -> None:
         topics, bus, kept, key = self._node.topics, self._node.bus, self._node.retained, topic.encode()
         turns, client = self._inbound.turns, self._client
         turn = turns.begin(client) if pending.retained_first else None
-        to_ingress = partial(self._to_ingress, pending, key, payload, headers)
+        to_ingress = partial(self._in_turn, pending, key, payload, headers)
 
         def retained(error: Any, record: Record) -> None:
             if error is None:
                 kept.stored(coming, record.offset())
             else:
                 kept.refused(coming)
+                pending.has_copy = False
             if turn is not None:
                 turns.end(client, turn, to_ingress if error is None else partial(self._stored, pending, error, record))
             if error is None:
@@ -205,6 +230,7 @@ class Publisher:
             else:
                 self._one_stored(pending, error)
 
+        pending.has_copy = True
         coming = kept.sent(topic, _retained_size(topic, payload, headers))
         bus.produce(topics.retained, 0, key, payload or None, headers, retained)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -403,5 +404,62 @@ def test_what_is_acknowledged_after_a_kill_is_retained(tmp_path: Path, qos: int,
         await stranger.subscribe("r")
         await turn(1)
         assert stranger.payloads == [b"new"]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_no_retained_copy_stands_alone_if_the_queue_is_full_later(tmp_path: Path, qos: int) -> None:
+    """R8, 3.3.1.3: Kafka's client takes the copies, and has no capacity when the messages themselves are to go. They go
+    later, in their order, and what follows them too."""
+
+    async def scenario() -> None:
+        harness = await HomeHarness(tmp_path).start()
+        sender, receiver = await harness.client("sender"), await harness.client("receiver")
+        await receiver.subscribe("#")
+        await turn(LEAD_S + 5)
+        harness.bus.held_acks = {harness.topics.retained}
+        sender.publish("r", b"1", 2, retain=True)
+        sender.publish("r", b"2", qos, retain=True)
+        await turn()
+        harness.bus.capacity, harness.bus.held_acks = 0, set()
+        harness.bus.release()
+        await turn()
+        assert sender.acknowledged == set()
+        sender.publish("s", b"3", 1)
+        harness.bus.capacity = None
+        await turn(5)
+        assert not sender.refused
+        assert receiver.payloads == [b"1", b"2", b"3"]
+        assert sender.acknowledged | {b"2"} == {b"1", b"2", b"3"}
+        late = await harness.client("late")
+        await late.subscribe("r")
+        await turn(1)
+        assert late.payloads == [b"2"]
+        assert not harness.fatal
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_nothing_is_retained_of_a_message_that_is_refused_at_once(tmp_path: Path, qos: int) -> None:
+    """3.3.1.3: Kafka's client has no capacity for the message, and would have for its copy a moment later."""
+
+    async def scenario() -> None:
+        harness = await HomeHarness(tmp_path).start()
+        sender = await harness.client("sender")
+        await turn(5)
+        copies = harness.broker.partitions[harness.topics.retained, 0]
+        before, produce = len(copies), harness.bus.produce
+
+        def produce_later(topic: str, *of: Any) -> bool:
+            harness.bus.capacity = 0 if topic == harness.topics.ingress else None
+            return produce(topic, *of)
+
+        harness.bus.produce = produce_later  # type: ignore[method-assign]
+        sender.publish("r", b"refused", qos, retain=True)
+        await turn(1)
+        assert len(sender.refused) == qos
+        assert len(copies) == before
 
     run(scenario())
