@@ -25,10 +25,13 @@ class OutboundMessages:
 
     The `dup` flag of a message says whether it was sent before. `released` are messages whose PUBREC has arrived, with
     its reason code, in the order of PUBREC: PUBREL is sent in that order [MQTT-4.6.0-4].
+
+    `open_ids` are packet ids whose QoS 2 message has ended otherwise than by MQTT, and which the server may hold as
+    received. PUBREL is sent for them, and none is used again before PUBCOMP, which is reported as for a message.
     """
 
     __slots__ = ("_bytes", "_in_flight", "_resumed", "_waiting", "bytes_max", "last_id", "messages", "messages_max",
-                 "quota", "quota_max", "released", "requests")  # fmt: skip
+                 "open_ids", "quota", "quota_max", "released", "requests")  # fmt: skip
 
     def __init__(self, messages_max: int, bytes_max: int) -> None:
         if not 0 < messages_max <= MESSAGES_MAX:
@@ -36,6 +39,7 @@ class OutboundMessages:
         self.messages_max, self.bytes_max = messages_max, bytes_max
         self.messages: dict[int, Publish] = {}
         self.released: dict[int, ReasonCode] = {}
+        self.open_ids: dict[int, None] = {}
         self.requests: dict[int, Subscribe | Unsubscribe] = {}
         self.last_id = 0
         self.quota = self.quota_max = 0  # messages that may be sent now, and on a new connection (4.9)
@@ -48,7 +52,7 @@ class OutboundMessages:
 
     def has_capacity(self, n_bytes: int) -> bool:
         """Whether a message of this payload size can be added; an empty queue accepts any size."""
-        if len(self.messages) >= self.messages_max:
+        if len(self.messages) >= min(self.messages_max, MESSAGES_MAX - len(self.open_ids)):
             return False
         return not self.messages or self._bytes + n_bytes <= self.bytes_max
 
@@ -77,12 +81,12 @@ class OutboundMessages:
 
     def new_id(self) -> int:
         """An unused packet id [MQTT-2.2.1-3]; QueueFullError if all are in use."""
-        if len(self.messages) + len(self.requests) >= PACKET_ID_MAX:
+        if len(self.messages) + len(self.requests) + len(self.open_ids) >= PACKET_ID_MAX:
             raise QueueFullError("all packet identifiers are in use: wait for an answer")
         packet_id = self.last_id
         while True:
             packet_id = packet_id % PACKET_ID_MAX + 1
-            if packet_id not in self.messages and packet_id not in self.requests:
+            if not (packet_id in self.messages or packet_id in self.requests or packet_id in self.open_ids):
                 self.last_id = packet_id
                 return packet_id
 
@@ -105,7 +109,7 @@ class OutboundMessages:
         self.quota = self.quota_max = quota
         self._resumed = set(self.released)
         self._waiting = deque(packet_id for packet_id in self.messages if packet_id not in self.released)
-        return list(self.released)
+        return [*self.open_ids, *self.released]
 
     def end(self) -> None:
         """The connection has ended: open SUBSCRIBE and UNSUBSCRIBE requests will not be answered."""
@@ -146,12 +150,15 @@ class OutboundMessages:
         return False
 
     def is_known(self, packet_id: int) -> bool:
-        """Whether the packet id belongs to a message."""
-        return packet_id in self.messages
+        """Whether the packet id is in use for a message, or was and is not released."""
+        return packet_id in self.messages or packet_id in self.open_ids
 
     def completed(self, packet: Pubcomp) -> ReasonCode | None:
         """PUBCOMP has arrived; returns the reason code of PUBREC, or None (no error) for an unknown packet id."""
         packet_id = packet.packet_id
+        if packet_id in self.open_ids:
+            del self.open_ids[packet_id]
+            return ReasonCode.SUCCESS
         reason = self.released.get(packet_id)
         if reason is None:
             if packet_id in self.messages:

@@ -26,7 +26,8 @@ class SessionState(msgspec.Struct, array_like=True):
     """A session as values; `msgspec.msgpack` turns it into bytes and back (JSON would lose which properties are bytes).
 
     `messages` in their original order, with `dup` on those that may have been sent; `released` (packet id, reason code
-    of PUBREC) in the order of PUBREC; `accepted`: packet ids of QoS 2 messages that wait for PUBREL.
+    of PUBREC) in the order of PUBREC; `accepted`: packet ids of QoS 2 messages that wait for PUBREL; `open_ids`: as in
+    :class:`mqtt.client_outbound.OutboundMessages`.
     """
 
     client_id: str
@@ -35,6 +36,7 @@ class SessionState(msgspec.Struct, array_like=True):
     messages: list[Publish]
     released: list[tuple[int, int]]
     accepted: list[int]
+    open_ids: list[int] = []
 
 
 class ClientSession:
@@ -100,6 +102,7 @@ class ClientSession:
             self.unacknowledged,
             [(packet_id, int(reason)) for packet_id, reason in outbound.released.items()],
             self.inbound.accepted_ids(),
+            list(outbound.open_ids),
         )
 
     @classmethod
@@ -118,6 +121,7 @@ class ClientSession:
         for packet in state.messages:
             session.outbound.restore(msgspec.structs.replace(packet))
         session.outbound.released.update((packet_id, ReasonCode(reason)) for packet_id, reason in state.released)
+        session.outbound.open_ids.update(dict.fromkeys(state.open_ids))
         session.inbound.received.update(state.accepted)
         return session
 
@@ -141,6 +145,7 @@ class ClientSession:
         if session_present:
             return []
         outbound = self.outbound
+        outbound.open_ids.clear()
         sent = [
             packet for packet in outbound.messages.values() if packet.dup and packet.packet_id not in outbound.released
         ]

@@ -34,8 +34,9 @@ from edge.client.message import IncomingMessage
 from edge.client.one_connection import NO_CONNECTION, OneConnection
 from edge.client.options import Options
 from edge.client.outbox import Outbox
-from edge.client.released import without_released
+from edge.client.sending_window import SendingWindow
 from edge.client.store import Recovered, StoredMessage
+from edge.client.take_over import take_over
 from edge.errors import AnswerFault, ConnectionLost, ConnectRefused, MqttClientError, SubscribeRefused, Unreachable
 from edge.link import CLOSE_TIMEOUT_S
 from mqtt.client_events import Closed, EndedBy
@@ -56,13 +57,13 @@ class HttpBearer(OneConnection):
         super().__init__(hooks)
         self._options, self._limits = options, limits
         self._tls = options.tls
-        found = without_released(outbox, found)
+        found = take_over(outbox, found)
         self.in_flight = InFlightMessages(outbox, found)
         self._posts = HttpPosts(
             outbox,
             limits,
             found.incarnation,
-            found.session.last_packet_id,
+            SendingWindow(limits, found.session.last_packet_id, found.open_ids),
             options.backoff,
             options.http_in_order,
             hooks.on_published,

@@ -50,7 +50,7 @@ class HttpPosts:
         outbox: Outbox,
         limits: Limits,
         incarnation: int,
-        last_packet_id: int,
+        window: SendingWindow,
         backoff: FullJitter,
         in_order: bool,
         on_published: Callable[[Published], None],
@@ -59,7 +59,7 @@ class HttpPosts:
         self._outbox, self._limits, self._incarnation, self._backoff = outbox, limits, incarnation, backoff
         self._in_order = in_order
         self._on_published, self._on_lost = on_published, on_lost
-        self._window = SendingWindow(limits, last_packet_id)
+        self._window = window
         self._waiting: dict[int, _Waiting] = {}
         self._queues: dict[str, deque[_Waiting]] = {}
         self._ready: deque[_Waiting] = deque()  # the first of their queues

@@ -21,9 +21,9 @@ from edge.client.limits import Limits
 from edge.client.one_connection import OneConnection
 from edge.client.options import EXPIRY, Options
 from edge.client.outbox import Outbox
-from edge.client.released import without_released
 from edge.client.sending_window import SendingWindow
 from edge.client.store import Recovered, StoredMessage
+from edge.client.take_over import take_over
 from mqtt.client_events import Closed, EndedBy, Published
 from mqtt.client_publish import check_publish
 from mqtt.codes import ReasonCode
@@ -49,10 +49,10 @@ class KafkaBearer(OneConnection):
     def __init__(self, options: Options, limits: Limits, outbox: Outbox, found: Recovered, hooks: BearerHooks) -> None:
         super().__init__(hooks)
         self._client_id, self._outbox = options.client_id, outbox
-        found = without_released(outbox, found)
+        found = take_over(outbox, found)
         self.in_flight = InFlightMessages(outbox, found)
         self._incarnation = found.incarnation
-        self._window = SendingWindow(limits, found.session.last_packet_id)
+        self._window = SendingWindow(limits, found.session.last_packet_id, found.open_ids)
         self._window.restore(found.in_flight)
         self._producer = KafkaProducer(
             options.kafka or KafkaOptions(), limits.connect_timeout_s, limits.answer_timeout_s

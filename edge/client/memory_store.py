@@ -12,6 +12,7 @@ class MemoryStore:
         self._messages: dict[int, StoredMessage] = {}
         self._released: dict[int, int] = {}
         self._accepted: set[int] = set()
+        self._open_ids: dict[int, None] = {}
 
     def recover(self) -> Recovered:
         messages = list(self._messages.values())
@@ -25,6 +26,7 @@ class MemoryStore:
             len(messages),
             sum(message.size for message in messages),
             self._incarnation,
+            list(self._open_ids),
         )
 
     def commit(self, batch: Batch) -> None:
@@ -38,6 +40,11 @@ class MemoryStore:
             self._released.pop(sequence, None)
         for packet_id, is_accepted in batch.inbound.items():
             (self._accepted.add if is_accepted else self._accepted.discard)(packet_id)
+        for packet_id, is_open in batch.open_ids.items():
+            if is_open:
+                self._open_ids.setdefault(packet_id)
+            else:
+                self._open_ids.pop(packet_id, None)
         if batch.session is not None:
             self._session = batch.session
 

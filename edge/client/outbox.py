@@ -13,7 +13,7 @@ the error. What was accepted before is in the file.
 
 import asyncio
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final, TypeVar
@@ -157,6 +157,22 @@ class Outbox:
         """A gateway has accepted a connection."""
         self._session.is_established = True
         self._changed()
+
+    def taken_over(self, open_ids: Iterable[int]) -> None:
+        """Another bearer than MQTT has the store; these packet ids are those of exchanges that MQTT leaves open."""
+        self._session.is_taken_over = True
+        self._batch.open_ids.update(dict.fromkeys(open_ids, True))
+        self._changed()
+
+    def resumed(self) -> None:
+        """MQTT is connected: from now on it may send what has a packet id."""
+        self._session.is_taken_over = False
+        self._changed()
+
+    def end_exchange(self, packet_id: int) -> None:
+        """An open exchange has ended."""
+        self._batch.open_ids[packet_id] = False
+        self._changed(urgent=False)
 
     # -- durability ----------------------------------------------------------------------------------------------------
 

@@ -11,10 +11,12 @@ PACKET_IDS: Final = 65_535
 
 
 class SendingWindow:
-    """At most `limits.window_messages` and, unless it is one message, `limits.window_bytes`."""
+    """At most `limits.window_messages` and, unless it is one message, `limits.window_bytes`. No new message gets one of
+    `open_ids`, the packet ids of open exchanges (:mod:`edge.client.store`)."""
 
-    def __init__(self, limits: Limits, last_packet_id: int) -> None:
+    def __init__(self, limits: Limits, last_packet_id: int, open_ids: Iterable[int]) -> None:
         self._limits = limits
+        self._open_ids = frozenset(open_ids)
         self._last_packet_id = last_packet_id
         self._messages: dict[int, StoredMessage] = {}
         self._sent: set[int] = set()
@@ -28,7 +30,7 @@ class SendingWindow:
 
     def has_capacity(self, payload_bytes: int) -> bool:
         """An empty window takes any size."""
-        if len(self._messages) >= self._limits.window_messages:
+        if len(self._messages) >= min(self._limits.window_messages, PACKET_IDS - len(self._open_ids)):
             return False
         return not self._messages or self._bytes + payload_bytes <= self._limits.window_bytes
 
@@ -45,7 +47,7 @@ class SendingWindow:
         packet_id = self._last_packet_id
         while True:
             packet_id = packet_id % PACKET_IDS + 1
-            if packet_id not in self._messages:
+            if packet_id not in self._messages and packet_id not in self._open_ids:
                 break
         self._last_packet_id = packet_id
         self._hold(packet_id, message)

@@ -6,6 +6,7 @@ window. So whatever the protocol core did is found, and nothing is written twice
 
 * a packet id is durable before its PUBLISH is sent; PUBREC is durable before PUBREL is sent
 * an accepted inbound QoS 2 message is durable before its PUBREC is sent, and its end before PUBCOMP
+* that MQTT has the session again, after another bearer, is durable before any PUBLISH is sent
 """
 
 import asyncio
@@ -26,6 +27,14 @@ class SessionJournal(InFlightMessages):
         self._released = set(session.outbound.released)
         self._accepted = session.inbound.accepted_ids()
         self._is_established = session.is_established
+        self._is_taken_over = found.session.is_taken_over
+        self._open_ids = set(found.open_ids)
+
+    def connected(self) -> None:
+        """A server has accepted a connection."""
+        if self._is_taken_over:
+            self._is_taken_over = False
+            self._outbox.resumed()
 
     def forget(self, packet_id: int) -> InFlight | None:
         self._released.discard(packet_id)
@@ -46,6 +55,10 @@ class SessionJournal(InFlightMessages):
             for packet_id in held.symmetric_difference(self._accepted):
                 self._outbox.inbound(packet_id, packet_id in held)
             self._accepted = accepted
+        if self._open_ids:
+            for packet_id in self._open_ids - session.outbound.open_ids.keys() - self.by_id.keys():
+                self._open_ids.remove(packet_id)
+                self._outbox.end_exchange(packet_id)
         if session.is_established and not self._is_established:
             self._is_established = True
             self._outbox.established()
@@ -55,6 +68,7 @@ class SessionJournal(InFlightMessages):
 def restore_session(found: Recovered, queue_max: int, queue_bytes_max: int) -> ClientSession:
     """The session as an earlier process left it. A server that has lost it gets unacknowledged messages as new ones."""
     packet_ids = {one.sequence: one.packet_id for one in found.in_flight}
+    in_use = set(packet_ids.values())
     messages = [
         Publish(one.topic, one.payload, one.qos, one.retain, True, one.packet_id, one.properties)
         for one in found.in_flight
@@ -66,5 +80,6 @@ def restore_session(found: Recovered, queue_max: int, queue_bytes_max: int) -> C
         messages,
         [(packet_ids[sequence], reason) for sequence, reason in found.released],
         found.accepted,
+        [packet_id for packet_id in found.open_ids if packet_id not in in_use],
     )
     return ClientSession.restore(state, queue_max=queue_max, queue_bytes_max=queue_bytes_max, republish=True)

@@ -44,9 +44,12 @@ class SqliteStore(SqliteFile):
             in_flight = [_message(row) for row in self._db.execute(_SQL["in_flight"])]
             released = list(self._db.execute(_SQL["released"]))
             accepted = [packet_id for (packet_id,) in self._db.execute(_SQL["inbound"])]
+            open_ids = [packet_id for (packet_id,) in self._db.execute(_SQL["open_exchanges"])]
             row = self._db.execute(_SQL["session"]).fetchone()
-        session = SessionRow(row[0], bool(row[1]), *row[2:])
-        return Recovered(session, in_flight, released, accepted, waiting, messages, size, self.incarnation)
+        client_id, is_established, last_packet_id, last_sequence, clock_s, wall_s, is_taken_over = row
+        counters = last_packet_id, last_sequence, clock_s, wall_s
+        session = SessionRow(client_id, bool(is_established), *counters, bool(is_taken_over))
+        return Recovered(session, in_flight, released, accepted, waiting, messages, size, self.incarnation, open_ids)
 
     def commit(self, batch: Batch) -> None:
         with self.transaction() as db:
@@ -64,6 +67,8 @@ class SqliteStore(SqliteFile):
                 many(_SQL["forget_released"], removed)
             for packet_id, is_accepted in batch.inbound.items():
                 db.execute(_SQL["accept" if is_accepted else "complete"], (packet_id,))
+            for packet_id, is_open in batch.open_ids.items():
+                db.execute(_SQL["open_exchange" if is_open else "end_exchange"], (packet_id,))
             if batch.session is not None:
                 db.execute(_SQL["save_session"], msgspec.structs.astuple(batch.session))
 
@@ -95,13 +100,16 @@ class SqliteStore(SqliteFile):
         """For subclasses that keep more in the file: called in the transaction, before the batch is applied."""
 
     def _make(self, *, is_new: bool) -> None:
+        execute = self._db.execute
         if is_new:
             create_tables(self._db, _SQL["schema"])
-            self._db.execute(_SQL["save_session"], msgspec.structs.astuple(SessionRow(self._client_id)))
-            self._db.execute(f"PRAGMA user_version = {_FORMAT}")
-        # Files of earlier versions have none; those versions do not mind it.
-        create_tables(self._db, _SQL["identity_schema"])
-        self._db.execute(_SQL["identify"], (new_incarnation(),))
+            execute(_SQL["save_session"], msgspec.structs.astuple(SessionRow(self._client_id)))
+            execute(f"PRAGMA user_version = {_FORMAT}")
+        # Files of earlier versions have none of these.
+        create_tables(self._db, _SQL["later_schema"])
+        if "is_taken_over" not in [row[1] for row in execute("PRAGMA table_info(session)")]:
+            execute(_SQL["add_is_taken_over"])
+        execute(_SQL["identify"], (new_incarnation(),))
 
     def _open(self) -> None:
         super()._open()

@@ -19,11 +19,16 @@ CREATE TABLE session (
     last_packet_id INTEGER NOT NULL,
     last_sequence INTEGER NOT NULL,
     clock_s REAL NOT NULL,
-    wall_s REAL NOT NULL
+    wall_s REAL NOT NULL,
+    is_taken_over INTEGER NOT NULL DEFAULT 0
 );
 
--- name: identity_schema
+-- name: later_schema
 CREATE TABLE IF NOT EXISTS identity (id INTEGER PRIMARY KEY CHECK (id = 1), incarnation INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS open_exchange (position INTEGER PRIMARY KEY, packet_id INTEGER NOT NULL UNIQUE);
+
+-- name: add_is_taken_over
+ALTER TABLE session ADD COLUMN is_taken_over INTEGER NOT NULL DEFAULT 0;
 
 -- name: identify
 INSERT OR IGNORE INTO identity VALUES (1, ?);
@@ -44,8 +49,11 @@ SELECT sequence, reason FROM released ORDER BY position;
 -- name: inbound
 SELECT packet_id FROM inbound ORDER BY packet_id;
 
+-- name: open_exchanges
+SELECT packet_id FROM open_exchange ORDER BY position;
+
 -- name: session
-SELECT client_id, is_established, last_packet_id, last_sequence, clock_s, wall_s FROM session;
+SELECT client_id, is_established, last_packet_id, last_sequence, clock_s, wall_s, is_taken_over FROM session;
 
 -- name: waiting
 SELECT sequence, topic, payload, qos, retain, properties, expires_s, size, packet_id FROM outbox
@@ -79,5 +87,13 @@ INSERT OR IGNORE INTO inbound VALUES (?);
 -- name: complete
 DELETE FROM inbound WHERE packet_id = ?;
 
+-- name: open_exchange
+INSERT OR IGNORE INTO open_exchange (packet_id) VALUES (?);
+
+-- name: end_exchange
+DELETE FROM open_exchange WHERE packet_id = ?;
+
 -- name: save_session
-INSERT OR REPLACE INTO session VALUES (1, ?, ?, ?, ?, ?, ?);
+INSERT OR REPLACE INTO session (
+    id, client_id, is_established, last_packet_id, last_sequence, clock_s, wall_s, is_taken_over
+) VALUES (1, ?, ?, ?, ?, ?, ?, ?);

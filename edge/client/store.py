@@ -9,6 +9,10 @@ client that is killed at any moment finds one of these for each message:
 * released (QoS 2): PUBREC has arrived; only PUBREL is sent again
 * absent: acknowledged, refused or expired
 
+When another bearer takes the store over, the exchanges of QoS 2 messages that MQTT has sent stay *open*: the gateway
+may hold their packet ids as received, whatever becomes of the messages. No other message gets such a packet id before
+MQTT has sent PUBREL for it and has PUBCOMP.
+
 A row's `sequence` is never used twice. Two implementations pass the same tests: :mod:`edge.client.sqlite_store` and
 :mod:`edge.client.memory_store`. A store is used from one thread.
 """
@@ -49,7 +53,8 @@ class WaitingRow(msgspec.Struct, gc=False):
 
 
 class SessionRow(msgspec.Struct, gc=False):
-    """The rest of the session. `clock_s` and `wall_s` are the store's clock and the wall clock at the last commit."""
+    """The rest of the session. `clock_s` and `wall_s` are the store's clock and the wall clock at the last commit.
+    `is_taken_over`: another bearer has had the store since MQTT was connected last, so it may have given packet ids."""
 
     client_id: str
     is_established: bool = False
@@ -57,6 +62,7 @@ class SessionRow(msgspec.Struct, gc=False):
     last_sequence: int = 0
     clock_s: float = 0.0
     wall_s: float = 0.0
+    is_taken_over: bool = False
 
 
 @dataclass
@@ -65,7 +71,8 @@ class Batch:
 
     `added`: new messages, in order of sequence. `assigned`: packet ids by sequence. `released`: reason code of PUBREC
     by sequence, in the order of PUBREC. `removed`: sequences. `inbound`: packet ids of QoS 2 messages that the
-    application has accepted (True), or whose exchange has ended (False). `session` replaces the session's row.
+    application has accepted (True), or whose exchange has ended (False). `open_ids`: packet ids of open exchanges
+    (True), or of those that have ended (False). `session` replaces the session's row.
     """
 
     added: dict[int, StoredMessage] = field(default_factory=dict)
@@ -73,12 +80,13 @@ class Batch:
     released: dict[int, int] = field(default_factory=dict)
     removed: list[int] = field(default_factory=list)
     inbound: dict[int, bool] = field(default_factory=dict)
+    open_ids: dict[int, bool] = field(default_factory=dict)
     session: SessionRow | None = None
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing changes; the session's row alone is no change."""
-        return not (self.added or self.assigned or self.released or self.removed or self.inbound)
+        return not (self.added or self.assigned or self.released or self.removed or self.inbound or self.open_ids)
 
 
 def without_added(batch: Batch, later: Batch) -> Batch:
@@ -90,6 +98,7 @@ def without_added(batch: Batch, later: Batch) -> Batch:
         {n: reason for n, reason in (batch.released | later.released).items() if n not in added},
         [n for n in batch.removed + later.removed if n not in added],
         batch.inbound | later.inbound,
+        batch.open_ids | later.open_ids,
     )
 
 
@@ -97,7 +106,8 @@ class Recovered(msgspec.Struct):
     """What a store holds when it is opened. `in_flight` by sequence; `released`: (sequence, reason code) in the order
     of PUBREC; `accepted`: packet ids of inbound QoS 2 messages; `waiting`: how many messages wait; `messages` and
     `size`: how many there are in all, and their bytes. `incarnation` names the store, forever: with `sequence` it names
-    a message, so that whoever gets it twice can tell."""
+    a message, so that whoever gets it twice can tell. `open_ids`: packet ids of open exchanges, in the order in which
+    they were recorded; some may be those of messages in flight."""
 
     session: SessionRow
     in_flight: list[StoredMessage]
@@ -107,6 +117,7 @@ class Recovered(msgspec.Struct):
     messages: int
     size: int
     incarnation: int
+    open_ids: list[int] = []
 
 
 def new_incarnation() -> int:

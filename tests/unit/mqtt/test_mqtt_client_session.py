@@ -332,6 +332,25 @@ def test_a_session_survives_on_disk() -> None:
     assert sent[0] == sent[1] != b""
 
 
+@versioned
+def test_an_exchange_without_its_message_is_ended(version: int) -> None:
+    """4.3.3: the server may hold the packet id until PUBREL, so no other message gets it before PUBCOMP."""
+    state = SessionState("c", True, 65_535, [], [], [], [1, 3])
+    first = Script(version, session=ClientSession.restore(state), clean_start=False)
+    first.say(Connack(True))
+    assert first.sent() == [Pubrel(1), Pubrel(3)]
+    assert [first.client.publish("t", b"", 2) for _ in range(2)] == [2, 4]
+    assert first.say(Pubcomp(1)) == [Published(1)]
+    first.client.eof()
+    second = Script(version, session=ClientSession.restore(first.session.export()), clean_start=False)
+    second.say(Connack(True))
+    assert [packet.packet_id for packet in second.sent()] == [3, 2, 4]
+    second.client.eof()
+    third = Script(version, session=second.session, clean_start=False)
+    third.say(Connack(False))
+    assert all(type(packet) is Publish for packet in third.sent()), "the server has lost the session"
+
+
 def test_another_message_with_an_earlier_ones_packet_id_is_given() -> None:
     """M14: a gateway that was killed may number unacknowledged messages anew, with DUP set."""
     inbound = InboundMessages()

@@ -72,12 +72,13 @@ def test_everything_is_found_again(tmp_path: Path, kind: Callable[[Path], Reopen
     store.commit(Batch(assigned={2: 12, 3: 13, 4: 14}))
     store.commit(Batch(released={3: 16, 2: 0}, inbound={7: True, 9: True}))
     session = SessionRow(CLIENT, True, 14, 5, 1.5, 2.5)
-    store.commit(Batch(removed=[4], inbound={7: False}, session=session))
+    store.commit(Batch(removed=[4], inbound={7: False}, open_ids={9: True, 8: True}, session=session))
     store = reopen(store)
     found = store.recover()
     assert found.in_flight == [message(2, qos=2, packet_id=12), message(3, qos=2, packet_id=13)]
     assert found.released == [(3, 16), (2, 0)]  # in the order of PUBREC [MQTT-4.6.0-4]
     assert found.accepted == [9]
+    assert found.open_ids == [9, 8]
     assert found.session == session
     assert (found.waiting, found.messages, found.size) == (2, 4, 40)
     assert store.waiting(0, 10, 100) == [message(1, properties=properties, retain=True), message(5, qos=2)]
@@ -111,9 +112,10 @@ def batches() -> st.SearchStrategy[list[Batch]]:
     sequences = st.integers(1, 12)
     return st.lists(
         st.builds(
-            lambda fresh, assigned, released, removed, inbound: (fresh, assigned, released, removed, inbound),
+            lambda *changes: changes,
             st.integers(0, 3), st.sets(sequences, max_size=3), st.sets(sequences, max_size=2),
             st.sets(sequences, max_size=2), st.dictionaries(st.integers(1, 5), st.booleans(), max_size=3),
+            st.dictionaries(st.integers(1, 5), st.booleans(), max_size=3), st.booleans(),
         ),
         max_size=8,
     ).map(possible)  # fmt: skip
@@ -122,7 +124,7 @@ def batches() -> st.SearchStrategy[list[Batch]]:
 def possible(drawn: list[Any]) -> list[Batch]:
     """Batches in which only messages that exist change, each as its exchange allows."""
     result, last, alive, sent, released_before = [], 0, set[int](), set[int](), set[int]()
-    for fresh, assigned, released, removed, inbound in drawn:
+    for fresh, assigned, released, removed, inbound, open_ids, is_taken_over in drawn:
         new = range(last + 1, last + 1 + fresh)
         last += fresh
         alive |= set(new)
@@ -139,7 +141,8 @@ def possible(drawn: list[Any]) -> list[Batch]:
                 dict.fromkeys(sorted(released), 0),
                 sorted(removed),
                 inbound,
-                SessionRow(CLIENT, True, last, last, float(last), 1.0),
+                open_ids,
+                SessionRow(CLIENT, True, last, last, float(last), 1.0, is_taken_over),
             )
         )
     return result
