@@ -1,4 +1,4 @@
-"""Receipts at a contact of two agents (M6, M13)."""
+"""Receipts at a contact of two agents (M8, M12)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Which bearer delivers, and when the next one does, in virtual time (M8)."""
+"""Which bearer delivers, and when the next one does, in virtual time (M3, M4)."""
 
 import asyncio
 
