@@ -91,7 +91,8 @@ class OutboundMessages:
                 return packet_id
 
     def without_refused(self, check: Callable[[Publish], None]) -> list[Published]:
-        """Forgets the messages for which `check` raises ServerLimitError; returns how each of them ended."""
+        """Forgets the messages for which `check` raises ServerLimitError; returns how each of them ended. The server
+        may hold those of QoS 2 that were sent on an earlier connection."""
         refused: list[Published] = []
         for packet in list(self.messages.values()):
             try:
@@ -99,6 +100,8 @@ class OutboundMessages:
                     check(packet)
             except ServerLimitError as error:
                 self.remove(packet.packet_id)
+                if packet.dup and packet.qos == 2:
+                    self.open_ids[packet.packet_id] = None
                 refused.append(Published(packet.packet_id, error.reason, {"reason_string": error.detail}))
         return refused
 

@@ -161,12 +161,16 @@ class Outbox:
     def taken_over(self, open_ids: Iterable[int]) -> None:
         """Another bearer than MQTT has the store; these packet ids are those of exchanges that MQTT leaves open."""
         self._session.is_taken_over = True
-        self._batch.open_ids.update(dict.fromkeys(open_ids, True))
-        self._changed()
+        self.open_exchanges(open_ids)
 
     def resumed(self) -> None:
         """MQTT is connected: from now on it may send what has a packet id."""
         self._session.is_taken_over = False
+        self._changed()
+
+    def open_exchanges(self, packet_ids: Iterable[int]) -> None:
+        """The messages of these packet ids end, or have ended, and their exchanges have not."""
+        self._batch.open_ids.update(dict.fromkeys(packet_ids, True))
         self._changed()
 
     def end_exchange(self, packet_id: int) -> None:

@@ -55,8 +55,12 @@ class SessionJournal(InFlightMessages):
             for packet_id in held.symmetric_difference(self._accepted):
                 self._outbox.inbound(packet_id, packet_id in held)
             self._accepted = accepted
+        open_ids = session.outbound.open_ids.keys()
+        if open_ids - self._open_ids:
+            self._outbox.open_exchanges([packet_id for packet_id in open_ids if packet_id not in self._open_ids])
+            self._open_ids.update(open_ids)
         if self._open_ids:
-            for packet_id in self._open_ids - session.outbound.open_ids.keys() - self.by_id.keys():
+            for packet_id in self._open_ids - open_ids - self.by_id.keys():
                 self._open_ids.remove(packet_id)
                 self._outbox.end_exchange(packet_id)
         if session.is_established and not self._is_established:

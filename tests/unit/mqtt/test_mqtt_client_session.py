@@ -351,6 +351,22 @@ def test_an_exchange_without_its_message_is_ended(version: int) -> None:
     assert all(type(packet) is Publish for packet in third.sent()), "the server has lost the session"
 
 
+@pytest.mark.parametrize("qos", [1, 2])
+def test_a_message_that_a_server_no_longer_takes_keeps_its_packet_id_until_its_exchange_is_over(qos: int) -> None:
+    """4.3.3: it may hold a message of QoS 2 whose PUBREC was lost, and would take another one for the same."""
+    first = Script(clean_start=False).connected()
+    packet_id = first.client.publish("t", bytes(200), qos)
+    first.client.eof()
+    second = Script(session=first.session, clean_start=False)
+    _, refused = second.say(Connack(True, properties={"maximum_packet_size": 100}))
+    assert (refused.packet_id, refused.reason_code) == (packet_id, ReasonCode.PACKET_TOO_LARGE)
+    assert second.sent() == [Pubrel(packet_id)] * (qos == 2)
+    second.session.outbound.last_id = packet_id - 1
+    assert second.client.publish("t", b"", 2) == packet_id + (qos == 2)
+    assert second.say(*[Pubcomp(packet_id)] * (qos == 2)) == [Published(packet_id)] * (qos == 2)
+    assert not second.session.outbound.open_ids
+
+
 def test_another_message_with_an_earlier_ones_packet_id_is_given() -> None:
     """M14: a gateway that was killed may number unacknowledged messages anew, with DUP set."""
     inbound = InboundMessages()

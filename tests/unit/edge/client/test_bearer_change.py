@@ -13,6 +13,7 @@ from edge.client.errors import StoreError, StoreFailed
 from edge.client.memory_store import MemoryStore
 from edge.client.sqlite_store import SqliteStore
 from edge.client.store import Batch, SessionRow, Store
+from edge.errors import PublishRefused
 from gateway.host.listeners import Listeners
 from tests.faithful_client import eventually
 from tests.unit.edge.client.client_harness import NOBODY, client
@@ -213,3 +214,26 @@ def test_files_keep_open_exchanges(tmp_path: Path, opened: Callable[[Path], Stor
     assert store.recover().open_ids == [7, 5]
     assert store.recover().session == session
     store.close()
+
+
+def test_an_exchange_whose_message_the_server_no_longer_takes_is_ended() -> None:
+    """Its message is refused, and its packet id is free only once the server has forgotten it, over a restart too."""
+
+    async def scenario() -> None:
+        store = MemoryStore("van-7")
+        async with ServerHost() as server:
+            server.drop_at = {2, 4}  # the answers to PUBLISH and PUBREL are lost
+            async with client(server.url, store=store) as van:
+                await van.connected()
+                server.session.connack = {"maximum_packet_size": 100}
+                with pytest.raises(PublishRefused):
+                    await (await van.publish("t", bytes(200), qos=2)).acknowledged
+                server.is_closed = True
+                await eventually(lambda: server.reads == 4, "PUBREL has come")
+            assert len(store.recover().open_ids) == 1
+            server.is_closed = False
+            async with client(server.url, store=store):
+                await eventually(lambda: not store.recover().open_ids, "it is over")
+            assert server.session.is_idle
+
+    run(scenario())
