@@ -85,6 +85,7 @@ class Checkpointer:
         self._catch_up = catch_up
         self._feeds = feeds
         self._next_sweep = 0.0
+        self._swept_to = 0
         self._lock = asyncio.Lock()
         self._halted = False
         self._is_over = False
@@ -307,7 +308,9 @@ class Checkpointer:
             return
         self._next_sweep = running_s + _EXPIRY_SWEEP_S
         expired = defaultdict[Session, dict[int, SpooledDelivery]](dict)
-        for spooled in await self._spool.expired(int(now * 1000)):
+        found = await self._spool.expired(int(now * 1000), self._swept_to)
+        self._swept_to = found[-1].row if found else 0  # some stay: clients have them in hand
+        for spooled in found:
             session = self._shard.sessions.get(client_of(spooled.session))
             if session is None or session.spool_key != spooled.session:
                 continue

@@ -301,9 +301,9 @@ class ShardSpool:
         """Messages whose last row is gone. Raises SpoolError."""
         return await self._thread.call(Spool.finished)
 
-    async def expired(self, now_ms: int) -> list[SpooledDelivery]:
-        """Some of the rows whose message's time is over. Raises SpoolError."""
-        return await self._thread.call(Spool.expired, now_ms)
+    async def expired(self, now_ms: int, after_row: int) -> list[SpooledDelivery]:
+        """The first rows, some of them, behind `after_row` whose message's time is over. Raises SpoolError."""
+        return await self._thread.call(Spool.expired, now_ms, after_row)
 
     async def bundle_rows(
         self, spool_key: str, after_row: int, limit: int, scan: int

@@ -196,9 +196,9 @@ class Spool:
         """The rows of a session with the messages of these ids that came in bundles."""
         return self._deliveries(self._read("rows_of_bundles", json.dumps([*ids]), session))
 
-    def expired(self, now_ms: int) -> list[SpooledDelivery]:
-        """Up to 1,000 rows whose message's time is over."""
-        return self._deliveries(self._read("expired", now_ms))
+    def expired(self, now_ms: int, after_row: int = 0) -> list[SpooledDelivery]:
+        """The first rows, 1,000 at most, behind `after_row` whose message's time is over."""
+        return self._deliveries(self._read("expired", now_ms, after_row))
 
     def _deliveries(self, rows: list[Any]) -> list[SpooledDelivery]:
         further: dict[int, list[Instruction]] = {}

@@ -192,7 +192,7 @@ WHERE messages.bundle IN (SELECT value FROM json_each(?)) AND queue.session = ? 
 -- name: expired
 SELECT queue.row, queue.mid, queue.session, queue.entry, messages.message, messages.instructions
 FROM messages JOIN queue ON queue.mid = messages.number
-WHERE messages.expires <= ? LIMIT 1000;
+WHERE messages.expires <= ? AND queue.row > ? ORDER BY queue.row LIMIT 1000;
 
 -- name: backlogs
 SELECT queue.session, count(*), sum(messages.payload_bytes) FROM queue

@@ -314,3 +314,26 @@ def test_what_has_expired_makes_room_though_the_client_is_connected(tmp_path: Pa
         assert harness.relinquished() == harness.instructions()
 
     run(scenario())
+
+
+def test_what_one_client_was_sent_does_not_hide_what_has_expired_of_others(tmp_path: Path) -> None:
+    """G9: a client has more expired messages in hand than are looked at in one go, and acknowledges none."""
+
+    async def scenario() -> None:
+        harness, sender, receiver = await meeting(tmp_path)
+        away = await harness.client("offline")
+        assert away.attached.home is receiver.attached.home
+        await away.subscribe("b")
+        await turn(LEAD_S + 5)
+        away.lose()
+        receiver.mute = True
+        lifetime = {"message_expiry_interval": 30}
+        for payload in numbers(0, 1_001):
+            sender.publish("a", payload, 1, properties=lifetime)
+        await turn(1)
+        sender.publish("b", b"expires", 1, properties=lifetime)
+        await turn(60)
+        assert harness.outcomes("offline") == ["expired"]
+        assert harness.outcomes("receiver") == []
+
+    run(scenario())
