@@ -37,6 +37,10 @@ class InboundExchanges:
         if offset > self.stored_to:
             self.stored(packet_id, offset, to_log=True)
 
+    def is_early(self, packet_id: int) -> bool:
+        """Whether PUBREL comes before Kafka has the message."""
+        return packet_id in self.publishing and packet_id not in self.received
+
     def refused(self, packet_id: int) -> None:
         """PUBREC says so."""
         self.publishing.discard(packet_id)

@@ -289,7 +289,10 @@ class ShardHome:
         return self._publisher(client, None, None, epoch=self.spool.epoch)
 
     def release(self, session: Session, link: Link, packet_id: int) -> None:
-        """PUBREL: the client may use the packet id again once that is durable (G8)."""
+        """PUBREL: the client may use the packet id again once that is durable (G8). One that comes before PUBREC is
+        passed over: the client repeats it when PUBREC comes."""
+        if session.inbound.is_early(packet_id):
+            return
         is_known = session.inbound.release(packet_id)
         code = ReasonCode.SUCCESS if is_known else ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
         if session.persistent and (is_known or session.is_logging):

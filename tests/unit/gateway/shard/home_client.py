@@ -184,6 +184,10 @@ class Client:
             self.attached.publisher.publish(packet)
         return packet_id
 
+    def forget(self, packet_id: int) -> None:
+        """A message that it has published is no concern of its application any more."""
+        del self._outgoing[packet_id]
+
     def answer_all(self) -> None:
         """Says what it was too mute to say."""
         unanswered, self._unanswered = self._unanswered, []

@@ -175,3 +175,43 @@ def test_a_client_gets_no_session_that_ends_as_it_comes(tmp_path: Path, is_slow:
         assert client.payloads == [b"1"]
 
     run(scenario())
+
+
+def test_a_pubrel_before_pubrec_waits_for_it(tmp_path: Path) -> None:
+    """4.3.3: a client ends an exchange whose message it has given up, while Kafka has still to store that. The packet
+    id is free once PUBREC was due, else its next message would be taken for a repetition."""
+
+    async def scenario() -> None:
+        harness = await HomeHarness(tmp_path).start()
+        client = await harness.client("client")
+        completed = list[int]()
+        client.take_complete = completed.append  # type: ignore[method-assign]
+        harness.bus.held_stores = {harness.topics.ingress}
+        packet_id = client.publish("a", b"given up", 2)
+        await turn(0.1)
+        client.lose()
+        client.forget(packet_id)
+        await client.connect()
+
+        def release() -> None:
+            assert client.link is not None
+            client.attached.home.release(client.attached.session, client.link, packet_id)
+
+        release()
+        await turn(1)
+        assert completed == []
+        harness.bus.held_stores = set()
+        harness.bus.release()
+        await turn(1)
+        release()
+        await turn(1)
+        assert completed == [packet_id]
+        assert client.publish("a", b"next", 2) == packet_id
+        await turn(1)
+        assert client.acknowledged == {b"next"}
+        stored = [
+            record.value() for one in range(2) for record in harness.broker.partitions[harness.topics.ingress, one]
+        ]
+        assert [value for value in stored if value in (b"given up", b"next")] == [b"given up", b"next"]
+
+    run(scenario())
