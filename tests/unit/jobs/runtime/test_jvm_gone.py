@@ -75,7 +75,7 @@ def test_a_router_does_not_try_for_ever(
 ) -> None:
     nothing: Any = None
     router = Router(nothing, load_settings([BASE], {}), nothing, "active", reporter)
-    monkeypatch.setattr(router, "_start", nobody.call)
+    monkeypatch.setattr(router, "_start", lambda _realigned: nobody.call())
     with pytest.raises(nobody.error):
         router.watch(time.time())
 
