@@ -60,7 +60,8 @@ def test_a_publish_waits_for_the_network_and_arrives_as_it_was(gateway: SocketGa
         away = with_listener(tmp_path / "a", name="m", routes={"far/#": "@m-far"})
         async with Agent(away) as near, Program(near.mqtt_port, "device") as device:
             await device.client.publish("far/x", b"early", 2, properties=properties)
-            assert (await ask(away, "status"))["outbox"]["messages"] == 1
+            while (await ask(away, "status"))["outbox"]["messages"] != 1:  # it is in the spool first
+                await asyncio.sleep(0.02)
         routes = {"far/#": "@m-far", "up/#": "platform"}
         found = with_listener(tmp_path / "a", url_of(gateway), "m", routes, platform_prefix="sites/1/")
         other = with_listener(
