@@ -28,7 +28,7 @@ from feeds.ingress_copy import marked_message
 from feeds.merge_inputs import Reason
 from feeds.message import FEEDS, Feed, FeedMessage
 from gateway.record import Record
-from gateway.shard.messages import Message, check_names
+from gateway.shard.messages import Message, message_of
 from schemas.envelope import EVERYONE, FEEDS_HEADER, ROUTED, Headers, Instruction, Meta
 from schemas.errors import RecordError
 from schemas.feed_topics import FEEDS_ROOT
@@ -162,21 +162,9 @@ def _copy(record: Record, headers: Headers, meta: Meta, *, is_own: bool) -> Feed
         raise RecordError("a copy has no stamps")
     topic, payload = (record.key() or b"").decode(), record.value() or b""
     name, stamps = marked_message(topic, payload, meta.feed)
-    check_names(headers[0][1].decode(), topic)
-    message = Message(
-        headers[0][1].decode(),
-        headers[1][1].decode(),
-        topic,
-        payload,
-        meta.qos,
-        False,  # no copy is retained
-        meta.expires,
-        headers[3][1],
-        instruction.partition,
-        instruction.offset,
-        instruction.appended,
-        meta.flags,
-    )
+    place = (instruction.partition, instruction.offset, instruction.appended)
+    message = message_of(topic, payload, headers, place, meta)
+    message.retain, message.bundle, message.epoch = False, None, None  # no copy has any of these
     routed = None if is_own else instruction
     return FeedCopy(
         record.offset(), name, Feed(meta.feed.slot), stamps, message, routed, [] if routed is None else [routed]

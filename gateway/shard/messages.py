@@ -203,15 +203,22 @@ def check_names(message_id: str, topic: str) -> None:
         raise RecordError(f"the id of a message has {len(message_id)} characters, more than {NAME_CHARACTERS}")
 
 
-def message_of(topic: str, payload: bytes, headers: list[tuple[str, bytes]], place: tuple[int, int, int]) -> Message:
-    """The message in a Kafka record with the envelope's headers; `place` is (partition, offset, append time) there.
+def message_of(
+    topic: str,
+    payload: bytes,
+    headers: list[tuple[str, bytes]],
+    place: tuple[int, int, int],
+    meta: Meta | None = None,
+) -> Message:
+    """The message in a Kafka record with the envelope's headers; `place` is (partition, offset, append time) there,
+    `meta` its header of that name if it is decoded already.
 
     Raises RecordError for a malformed envelope, and for a destination or an id that no gateway writes: clients could
     not be sent the one, nor `progress` take the other.
     """
     try:
         message_id, source = headers[0][1].decode(), headers[1][1].decode()
-        meta, properties = Meta.decode(headers[2][1]), headers[3][1] or NO_PROPERTIES
+        meta, properties = meta or Meta.decode(headers[2][1]), headers[3][1] or NO_PROPERTIES
     except (IndexError, AttributeError, UnicodeDecodeError) as error:  # too few headers, or one without value
         raise RecordError(f"the envelope is malformed: {error}") from error
     check_names(message_id, topic)

@@ -316,6 +316,7 @@ INSTR = ("instr", Instruction(0, 1, 0, 1, 5).encode())
         (b"feeds/fl ight/radar@0", [*MARKED.headers, INSTR]),
         (b"feeds/flight/\xff@0", [*MARKED.headers, INSTR]),
         (b"feeds/flight/radar@0", [*MARKED.headers, ("instr", b"0;1;0;1;5;nobody")]),
+        (b"feeds/flight/radar@0", [*MARKED.headers[:3], ("props", b"\xff"), INSTR]),
         (
             b"feeds/flight/radar@0",
             [("feeds", b"1"), *ingress_headers("", "", Meta(0, "", None, 0, None), b"\0"), INSTR],
