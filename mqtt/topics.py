@@ -13,7 +13,7 @@ _BRIDGE_STATE: Final = "/state"
 
 def is_topic_name(topic: str) -> bool:
     """Whether `topic` is valid in a PUBLISH: no wildcards, U+0000 or surrogates, 1 to 65,535 bytes (4.7.1, 4.7.3)."""
-    return "#" not in topic and "+" not in topic and _is_topic_string(topic)
+    return "#" not in topic and "+" not in topic and is_topic_string(topic)
 
 
 def is_topic_filter(topic_filter: str) -> bool:
@@ -21,7 +21,7 @@ def is_topic_filter(topic_filter: str) -> bool:
 
     A filter that begins with `$share/` has further rules: see :func:`split_shared`.
     """
-    if not _is_topic_string(topic_filter):
+    if not is_topic_string(topic_filter):
         return False
     if "#" not in topic_filter and "+" not in topic_filter:
         return True
@@ -29,6 +29,17 @@ def is_topic_filter(topic_filter: str) -> bool:
     return all("#" not in level and _plus_stands_alone(level) for level in levels) and (
         last == "#" or ("#" not in last and _plus_stands_alone(last))
     )
+
+
+def is_topic_string(text: str) -> bool:
+    """Whether `text` may be a topic name or filter, wildcards aside: no U+0000 or surrogates, 1 to 65,535 bytes
+    (4.7.3)."""
+    if not text or "\0" in text:
+        return False
+    try:
+        return len(text.encode()) <= _STRING_BYTES_MAX
+    except UnicodeEncodeError:
+        return False
 
 
 def is_bridge_state(topic: str) -> bool:
@@ -69,12 +80,3 @@ def matches(topic_filter: str, topic: str) -> bool:
 
 def _plus_stands_alone(level: str) -> bool:
     return level == "+" or "+" not in level
-
-
-def _is_topic_string(text: str) -> bool:
-    if not text or "\0" in text:
-        return False
-    try:
-        return len(text.encode()) <= _STRING_BYTES_MAX
-    except UnicodeEncodeError:
-        return False

@@ -7,7 +7,7 @@ import msgspec
 
 from mqtt.errors import RemoteProtocolError
 from mqtt.properties import NO_PROPERTIES, check_forwarded
-from mqtt.topics import is_topic_name
+from mqtt.topics import is_topic_name, is_topic_string
 from schemas.envelope import BundleMark, Instruction, Meta
 from schemas.errors import RecordError
 from schemas.events import NAME_CHARACTERS, RecipientOutcome
@@ -15,8 +15,6 @@ from schemas.identity import INBOX_MARK
 
 GROUP_MARK = "\0"
 """Before the name of a share group where names of sessions stand: no client id has it [MQTT-1.5.4-2]."""
-
-_TOPIC_BYTES = 65_535
 
 Outcome = Literal["delivered", "sent", "expired", "ended", "dropped"]
 """What became of a message for one recipient."""
@@ -194,15 +192,6 @@ class Delivery(msgspec.Struct, eq=False):
         return self.row is not None and not self.pending.number
 
 
-def check_names(message_id: str, topic: str) -> None:
-    """Raises RecordError if a message has a destination that is no topic name and no inbox, or too long an id."""
-    is_inbox = topic.startswith(INBOX_MARK) and "\0" not in topic and len(topic.encode()) <= _TOPIC_BYTES
-    if not is_inbox and not is_topic_name(topic):
-        raise RecordError(f"the destination {topic[:200]!r} is no topic name")
-    if len(message_id) > NAME_CHARACTERS:
-        raise RecordError(f"the id of a message has {len(message_id)} characters, more than {NAME_CHARACTERS}")
-
-
 def message_of(
     topic: str,
     payload: bytes,
@@ -221,7 +210,10 @@ def message_of(
         meta, properties = meta or Meta.decode(headers[2][1]), headers[3][1] or NO_PROPERTIES
     except (IndexError, AttributeError, UnicodeDecodeError) as error:  # too few headers, or one without value
         raise RecordError(f"the envelope is malformed: {error}") from error
-    check_names(message_id, topic)
+    if not is_topic_name(topic) and not (topic.startswith(INBOX_MARK) and is_topic_string(topic)):
+        raise RecordError(f"the destination {topic[:200]!r} is no topic name")
+    if len(message_id) > NAME_CHARACTERS:
+        raise RecordError(f"the id of a message has {len(message_id)} characters, more than {NAME_CHARACTERS}")
     if properties != NO_PROPERTIES:
         try:
             check_forwarded(properties)
