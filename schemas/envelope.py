@@ -33,7 +33,6 @@ from schemas.errors import RecordError
 
 VERSION = "1"
 _VERSION_BYTES = VERSION.encode()
-_HIGHEST = 2**63 - 1
 _ADAPTER = re.compile(rb"[^\x00-\x1f;]{1,255}")
 _QOS = {b"0": 0, b"1": 1, b"2": 2}
 INGRESS_HEADERS = ("id", "src", "meta", "props")
@@ -54,7 +53,7 @@ EVERYONE = "everyone"
 BUNDLE_WINDOW = 1 << 20
 """By how much the sequence of a bundle may exceed its low-water mark, less one: recipients remember each sequence in
 between, in one bit (:mod:`gateway.shard.taken_bundles`)."""
-MOST_OFFSET = (1 << 63) - 1
+MOST_OFFSET = 2**63 - 1
 """No offset, time or count of Kafka is higher."""
 _SHOWN = 200
 _SCOPES = {b"routed": ROUTED, b"everyone": EVERYONE}
@@ -209,7 +208,7 @@ def _bundle(raw: bytes) -> BundleMark:
 
 
 def _natural(raw: bytes) -> int:
-    if not (raw.isdigit() and len(raw) <= 19 and (raw == b"0" or raw[0] != ord("0"))) or int(raw) > _HIGHEST:
+    if not (raw.isdigit() and len(raw) <= 19 and (raw == b"0" or raw[0] != ord("0"))) or int(raw) > MOST_OFFSET:
         raise ValueError(f"{raw[:30]!r} is no number from 0 to 2^63-1")
     return int(raw)
 
@@ -243,8 +242,7 @@ class Instruction(NamedTuple):
             partition, offset, number, limit, appended, scope = raw.split(b";")
             p, o, n, at, most = int(partition), int(offset), int(number), int(appended), MOST_OFFSET
             of = int(limit) if limit else None
-            may_be = 0 <= p <= most and 0 <= o <= most and 0 <= at <= most and 0 <= n < (most if of is None else of)
-            if may_be and (of is None or of <= most):
+            if 0 <= p <= most and 0 <= o <= most and 0 <= at <= most and 0 <= n < (most if of is None else of) <= most:
                 return tuple.__new__(cls, (p, o, n, of, at, _SCOPES.get(scope) or scope.decode()))  # the hot path
         except ValueError as error:
             raise RecordError(f"header instr {raw[:_SHOWN]!r} is malformed: {error}") from error
