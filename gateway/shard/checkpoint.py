@@ -112,17 +112,17 @@ class Checkpointer:
             if self._halted:
                 return
             self._halted = True  # until the end is reached: cancelled half-way, nobody knows what was committed
-            began, now = asyncio.get_running_loop().time(), self._node.clock()
+            began = asyncio.get_running_loop().time()
             try:
-                if at_once or self._outage.may_write(now):
-                    await self._run(now)
+                if at_once or self._outage.may_write():
+                    await self._run()
                     self._node.checkpoint_seconds.observe(asyncio.get_running_loop().time() - began)
                 else:
                     await self._node.work.whole()
                     self._touched |= self._spool_aged()
             except SpoolError as error:
                 self._node.counts["spool_failed_write"] += 1
-                self._outage.failed("write", error, now)
+                self._outage.failed("write", error)
             except ShardLost:
                 return
             if not self._outage.is_writing:
@@ -135,17 +135,17 @@ class Checkpointer:
         async with self._lock:
             if not self._halted:
                 self._halted = self._is_over = True
-                await self._run(self._node.clock(), is_last=True)
+                await self._run(is_last=True)
 
     async def end(self) -> None:
         """Makes no more checkpoints: another home has the shard."""
         async with self._lock:
             self._halted = self._is_over = True
 
-    async def _run(self, now: float, *, is_last: bool = False) -> None:
+    async def _run(self, *, is_last: bool = False) -> None:
         shard, spool = self._shard, self._spool
         if not is_last:
-            await self._sweep_expired(now)
+            await self._sweep_expired()
         inbound = None if self._wills.is_settling else self._inbound.position()
         shard.inbound_from = shard.inbound_from if inbound is None else inbound
         self._unsettled.intersection_update([s for s in self._unsettled if s.is_unsettled and not s.ended])
@@ -182,7 +182,7 @@ class Checkpointer:
             return
         shard.assignment_numbers.reserved(limit)
         shard.bundles.committed()
-        self._outage.mended("write", now)
+        self._outage.mended("write")
         self._node.unspooled.note(shard.number, 0, 0)
         for session, places in dropped:
             session.forget_dropped(places)
@@ -194,19 +194,19 @@ class Checkpointer:
             if not session.backlog and restart >= shard.reread_to:
                 self._deliverer.forget_restored(session)
         if taken.batch.deleted_rows or taken.batch.instructions or self._has_finished:
-            await self._relinquish_or_later(now)
+            await self._relinquish_or_later()
 
-    async def _relinquish_or_later(self, now: float) -> None:
+    async def _relinquish_or_later(self) -> None:
         """All is committed; if the finished messages cannot be read, the next checkpoint tries again."""
         self._has_finished = True
         try:
             await self.relinquish_finished()
         except SpoolError as error:
             self._node.counts["spool_failed_read"] += 1
-            self._outage.failed("finished", error, now)
+            self._outage.failed("finished", error)
             return
         self._has_finished = False
-        self._outage.mended("finished", now)
+        self._outage.mended("finished")
 
     def _bound(self) -> None:
         """The spool cannot be written: what has come and gone meanwhile needs it no more; is the rest too much?"""
@@ -302,13 +302,13 @@ class Checkpointer:
             self._node.counts["dropped_slow_qos0"] += 1
             self._deliverer.finish(delivery, "dropped")
 
-    async def _sweep_expired(self, now: float) -> None:
+    async def _sweep_expired(self) -> None:
         running_s = asyncio.get_running_loop().time()
         if running_s < self._next_sweep:
             return
         self._next_sweep = running_s + _EXPIRY_SWEEP_S
         expired = defaultdict[Session, dict[int, SpooledDelivery]](dict)
-        found = await self._spool.expired(int(now * 1000), self._swept_to)
+        found = await self._spool.expired(int(self._node.clock() * 1000), self._swept_to)
         self._swept_to = found[-1].row if found else 0  # some stay: clients have them in hand
         for spooled in found:
             session = self._shard.sessions.get(client_of(spooled.session))

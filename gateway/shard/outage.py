@@ -1,5 +1,7 @@
 """What is known of a shard's spool that fails: since when, why, when to try again, how much waits meanwhile."""
 
+import asyncio
+
 import structlog
 
 _FIRST_PAUSE_S = 0.25
@@ -24,9 +26,8 @@ class SpoolOutage:
         self.reason = ""
         self.is_full = False
 
-    def failed(self, what: str, error: Exception, now: float) -> None:
-        """`now` in seconds since the epoch, here and below."""
-        self.reason = str(error)
+    def failed(self, what: str, error: Exception) -> None:
+        self.reason, now = str(error), _now()
         if what == "write":
             self._pause_s = min(self._pause_s * 2 or _FIRST_PAUSE_S, _LONGEST_PAUSE_S)
             self._due = now + self._pause_s
@@ -36,24 +37,23 @@ class SpoolOutage:
             )
         self._failing.setdefault(what, now)
 
-    def mended(self, what: str, now: float) -> None:
+    def mended(self, what: str) -> None:
         since = self._failing.pop(what, None)
         if what == "write":
             self._due = self._pause_s = 0.0
             self.is_full = False
         if since is not None and not self._failing:
             self.reason = ""
-            log.info("the spool works again", shard=self._shard, after_s=round(now - since, 1))
+            log.info("the spool works again", shard=self._shard, after_s=round(_now() - since, 1))
 
     @property
     def is_writing(self) -> bool:
         """Whether commits succeed."""
         return "write" not in self._failing
 
-    def may_write(self, now: float) -> bool:
-        """Whether it is time for a commit: at once, but for a pause behind one that failed. A clock that is set back
-        makes the pause no longer."""
-        return not self._due - self._pause_s <= now < self._due
+    def may_write(self) -> bool:
+        """Whether it is time for a commit: at once, but for a pause behind one that failed."""
+        return _now() >= self._due
 
 
 class Unspooled:
@@ -73,3 +73,8 @@ class Unspooled:
         """Whether as much or more waits in all."""
         waiting = self._waiting.values()
         return sum(n for n, _ in waiting) >= messages or sum(size for _, size in waiting) >= payload_bytes
+
+
+def _now() -> float:
+    """Not the wall clock, which may be set back."""
+    return asyncio.get_running_loop().time()

@@ -185,9 +185,10 @@ class Recovery:
         """Gives this process its number, and each shard numbers of assignments. Nobody may hear of them before what is
         returned has ended: then they are in the spools."""
         node = self._node
-        now = node.clock()
         saved = (positions.get(BOOT) for positions in self._positions.values())
-        node.numbers.begin(now, max((msgspec.msgpack.decode(raw, type=int) for raw in saved if raw), default=0))
+        node.numbers.begin(
+            node.clock(), max((msgspec.msgpack.decode(raw, type=int) for raw in saved if raw), default=0)
+        )
 
         def reserve(home: ShardHome) -> Coroutine[Any, Any, None]:
             raw, numbers = self._positions[home.number].get(ASSIGNMENTS), home.state.assignment_numbers
@@ -195,20 +196,20 @@ class Recovery:
             limit = numbers.next_limit
             mine = {BOOT: node.numbers.highest(home.number), ASSIGNMENTS: limit}
             encoded = {name: msgspec.msgpack.encode(value) for name, value in mine.items()}
-            commit = self._commit(home, home.spool.take(), encoded, now)
+            commit = self._commit(home, home.spool.take(), encoded)
             numbers.reserved(limit)
             return commit
 
         return each_by_itself({number: reserve(home) for number, home in self._homes.items()})
 
-    async def _commit(self, home: ShardHome, taken: Taken, positions: dict[str, bytes], now: float) -> None:
+    async def _commit(self, home: ShardHome, taken: Taken, positions: dict[str, bytes]) -> None:
         """A file that cannot be written does not stop the start: Kafka has it, and a checkpoint writes it once it
         can."""
         try:
             await home.spool.commit(taken, positions)
         except SpoolError as error:
             self._node.counts["spool_failed_write"] += 1
-            home.spool.outage.failed("write", error, now)
+            home.spool.outage.failed("write", error)
 
     def _restore_backlogs(self, home: ShardHome, contents: SpoolContents) -> None:
         for spool_key, (rows, size) in contents.backlogs.items():

@@ -209,7 +209,7 @@ class ShardSpool:
         is_same = taken.batch.is_empty() and positions == self._positions
         if is_same and not self._is_behind and not self._must_commit(now):
             return
-        await self._mend(now)
+        await self._mend()
         marker = Marker(taken.last_row, taken.last_mid, positions, self.epoch)
         tombstones: list[Record] = [(key, None) for key in [*self._uncommitted, *self._removable_fences()]]
         offset, at_ms = await self._changelog.append([*tombstones, *records_of(taken.batch, marker)])
@@ -237,7 +237,7 @@ class ShardSpool:
         fenced = self._changelog.fenced
         return [] if fenced is None else [fence_key(epoch) for epoch in fenced.fences.removable()]
 
-    async def _mend(self, now: float) -> None:
+    async def _mend(self) -> None:
         """Writes again what void records have overwritten, as the file has it: so the file must have all. The marker
         is left to the commit, if there was none before. What cannot be read is left to the next commit: this one must
         not fail before it has written what was taken."""
@@ -250,12 +250,12 @@ class ShardSpool:
                 found = await self._thread.call(Spool.records, keys[start : start + _MENDED_AT_ONCE])
             except SpoolError as error:
                 self._counts["spool_failed_read"] += 1
-                self.outage.failed("mend", error, now)
+                self.outage.failed("mend", error)
                 return
             records = [(key, value) for key, value in found if value is not None or key != MARKER_KEY]
             if records:
                 await self._changelog.append(records)
-        self.outage.mended("mend", now)
+        self.outage.mended("mend")
 
     def take_done(self) -> list[tuple[Message, list[Instruction]]]:
         """Takes out of what the file could not take what has come and gone: messages to be relinquished."""
@@ -324,13 +324,13 @@ class ShardSpool:
                 page = await self._thread.call(Spool.load, spool_key, after_row, limit)
             except SpoolError as error:
                 self._counts["spool_failed_read"] += 1
-                self.outage.failed(spool_key, error, self._clock())
+                self.outage.failed(spool_key, error)
                 if self._over.is_set():
                     raise ShardLost(self._shard) from error
                 if self._stopping.is_set():
                     raise
             else:
-                self.outage.mended(spool_key, self._clock())
+                self.outage.mended(spool_key)
                 return page
             await self._pause(pause_s)
             pause_s = min(2 * pause_s, longest_s)

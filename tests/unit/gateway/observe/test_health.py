@@ -35,9 +35,9 @@ def test_ready_only_when_every_part_is_and_says_which_is_not(tmp_path: Path) -> 
 
             here.is_consuming = False
             assert await _faults(here) == {"consuming": "the consumer does not run"}
-            here.harness.home.shards[1].spool.outage.failed("write", SpoolError("disk full"), 0)
+            here.harness.home.shards[1].spool.outage.failed("write", SpoolError("disk full"))
             assert (await _faults(here))["spool"] == "disk full"
-            here.harness.home.shards[1].spool.outage.mended("write", 1)
+            here.harness.home.shards[1].spool.outage.mended("write")
             here.is_consuming = True
 
             first = here.harness.home.states[0]
