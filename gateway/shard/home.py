@@ -79,7 +79,7 @@ class Home:
         """The home of a shard in `epoch`; records come to it from now on, as far as they are read."""
         node = self._node
         changelog = Changelog(node.bus, node.topics.spool, number)
-        spool = ShardSpool(number, file, changelog, node.clock, node.stopping, node.counts, epoch)
+        spool = ShardSpool(number, file, changelog, node.stopping, node.counts, epoch)
         home = ShardHome(
             number,
             node,

@@ -4,6 +4,7 @@ Numbers of rows and messages are the shard's own, in the order in which they are
 """
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
@@ -78,7 +79,7 @@ class ShardSpool:
     Where gateways share shards, a commit may stand behind the fence of another owner. So it is in effect, and goes to
     the file, only once `confirm` has returned.
 
-    `clock` gives seconds since the epoch; `stopping` is set when the gateway stops.
+    `stopping` is set when the gateway stops.
     """
 
     def __init__(
@@ -86,7 +87,6 @@ class ShardSpool:
         shard: int,
         thread: SpoolThread,
         changelog: Changelog,
-        clock: Callable[[], float],
         stopping: asyncio.Event,
         counts: Counter[str],
         epoch: int = 0,
@@ -95,7 +95,6 @@ class ShardSpool:
         self._shard = shard
         self._thread = thread
         self._changelog = changelog
-        self._clock = clock
         self._stopping = stopping
         self._counts = counts
         self._batch = SpoolBatch()
@@ -107,7 +106,7 @@ class ShardSpool:
         self._last_mid = 0
         self._last_row = 0
         self._committed_row = 0
-        self._committed_at = 0.0
+        self._committed_at = -math.inf
         self._fences_in_file = FenceState([], [])
         self._confirm: Callable[[], Awaitable[None]] | None = None
         self._over = asyncio.Event()
@@ -205,7 +204,7 @@ class ShardSpool:
         Raises SpoolError if the file cannot be written: what it lacks is written with the next commit. Raises BusError,
         ShardLost.
         """
-        positions, now = self._positions | positions, self._clock()
+        positions, now = self._positions | positions, asyncio.get_running_loop().time()
         is_same = taken.batch.is_empty() and positions == self._positions
         if is_same and not self._is_behind and not self._must_commit(now):
             return

@@ -183,16 +183,14 @@ def essential(spool: Spool) -> dict[str, object]:
 class Shard:
     """The spool of shard 0 as its home uses it, in epoch 2 behind epoch 1, and others who write to the topic."""
 
-    def __init__(self, directory: Path, clock: list[float]) -> None:
+    def __init__(self, directory: Path) -> None:
         loop = asyncio.get_running_loop()
         self.broker = MemoryBroker(lambda: EPOCH + loop.time())
         self.bus = MemoryBus(self.broker, loop)
         self.log = self.broker.partitions["spool", 0]
         self.files = InlineSpools(directory, 1)
         self.confirmed = 0
-        self.spool = ShardSpool(
-            0, self.files.files[0], Changelog(self.bus, "spool", 0), lambda: clock[0], asyncio.Event(), Counter()
-        )
+        self.spool = ShardSpool(0, self.files.files[0], Changelog(self.bus, "spool", 0), asyncio.Event(), Counter())
 
     async def _confirm(self) -> None:
         self.confirmed += 1
@@ -215,8 +213,7 @@ def test_what_others_write_between_two_commits_is_noticed_and_mended(tmp_path: P
     """G6: by the gap in the offsets; also if nothing is to be committed for long. The file knows it in between."""
 
     async def scenario() -> None:
-        clock = [1_000.0]
-        shard = Shard(tmp_path, clock)
+        shard = Shard(tmp_path)
         shard.put(fence_key(1), encode_fence(OTHER), 1)
         shard.put(fence_key(2), encode_fence(ME), 2)
         await shard.begin(2)
@@ -238,11 +235,11 @@ def test_what_others_write_between_two_commits_is_noticed_and_mended(tmp_path: P
         await shard.commit(a=b"2")
         assert len(shard.log) == end
         shard.put(b"m/1", None, 1)
-        clock[0] += 130
+        await asyncio.sleep(130)
         await shard.commit(a=b"2")
         await shard.commit(a=b"2")
         assert {record.key(): record for record in shard.log}[b"m/1"].value() == value
-        again = Shard(tmp_path / "again", clock)
+        again = Shard(tmp_path / "again")
         again.broker, again.bus, again.log = shard.broker, shard.bus, shard.log
         shard.broker.compact("spool", 0)
         again.put(fence_key(3), encode_fence(ME), 3)
@@ -263,7 +260,7 @@ def test_a_file_that_cannot_be_read_delays_mending_and_loses_nothing(
         raise SpoolError("the disk cannot be read")
 
     async def scenario() -> None:
-        shard = Shard(tmp_path, [1_000.0])
+        shard = Shard(tmp_path)
         shard.put(fence_key(1), encode_fence(OTHER), 1)
         shard.put(fence_key(2), encode_fence(ME), 2)
         await shard.begin(2)
@@ -289,7 +286,7 @@ def test_a_file_that_cannot_be_read_delays_mending_and_loses_nothing(
 
 def test_without_others_nothing_is_read_and_records_have_no_header(tmp_path: Path) -> None:
     async def scenario() -> None:
-        shard = Shard(tmp_path, [0.0])
+        shard = Shard(tmp_path)
         fenced = FencedPartition(0)
         shard.spool.begin(0, fenced, 0, None)
         await shard.commit(a=b"1")
