@@ -17,7 +17,7 @@ from gateway.host.relayed import MemberProtocol
 from gateway.host.tcp import MqttTcpProtocol
 from gateway.host.tls import ServerTls, handshake_of
 from gateway.host.websocket import serve_websocket
-from gateway.listening import listening
+from gateway.listening import listening, open_tcp
 from schemas.sections import OFF
 from schemas.settings import GatewaySettings
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:  # imported when used: aioquic takes memory
     from gateway.host.quic_listener import QuicListener
     from gateway.host.quic_tls import QuicTls
 
-_BACKLOG = 1024
 _CLOSE_TIMEOUT_S = 3.0
 _SETTINGS: Final = MappingProxyType(
     {
@@ -112,12 +111,7 @@ class Listeners:
     ) -> None:
         if isinstance(port, str):  # off
             return
-        context, timeout_s = handshake_of(tls)
-        loop = asyncio.get_running_loop()
-        with listening(_SETTINGS[name], host, port):
-            tcp = await loop.create_server(
-                protocol, host, port, backlog=_BACKLOG, ssl=context, ssl_handshake_timeout=timeout_s
-            )
+        tcp = await open_tcp(_SETTINGS[name], host, port, protocol, tls)
         self._tcp.append(tcp)
         self.ports[name] = int(tcp.sockets[0].getsockname()[1])
 

@@ -15,7 +15,7 @@ from gateway.errors import NotAdmitted, ProxyHeaderError
 from gateway.feeds.service import FeedService
 from gateway.host.host_server import HostServer
 from gateway.host.proxies import TrustedProxies
-from gateway.host.tls import ServerTls, common_name, handshake_of
+from gateway.host.tls import ServerTls, common_name
 from gateway.http.body import BodyReader
 from gateway.http.bundle_routes import BundleRoutes
 from gateway.http.bundles_elsewhere import BundlesElsewhere
@@ -40,7 +40,7 @@ from gateway.http.problems import Problem, bad_request, problem_response, refusa
 from gateway.http.responses import json_response
 from gateway.http.streams import Acknowledgement, Streams, event_id, stream_request
 from gateway.http.target import query_of, raw_tail
-from gateway.listening import listening
+from gateway.listening import open_tcp
 from gateway.members.access_point import AccessPoint
 from gateway.timed_connection import TLS_CLOSE_S
 from schemas.access_settings import trusts_this_machine
@@ -129,16 +129,7 @@ class HttpServer:
     async def _listen(self, setting: str, host: str, port: int | str, tls: ServerTls | None) -> int | None:
         if isinstance(port, str):
             return None
-        context, timeout_s = handshake_of(tls)
-        close_s = None if context is None else TLS_CLOSE_S
-        with listening(setting, host, port):
-            listener = await asyncio.get_running_loop().create_server(
-                *(self._connection, host, port),
-                backlog=1024,
-                ssl=context,
-                ssl_handshake_timeout=timeout_s,
-                ssl_shutdown_timeout=close_s,
-            )
+        listener = await open_tcp(setting, host, port, self._connection, tls, TLS_CLOSE_S)
         self._listeners.append(listener)
         return int(listener.sockets[0].getsockname()[1])
 
