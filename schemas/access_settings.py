@@ -1,13 +1,13 @@
 """Settings for who may connect and what they may do: `[gateway.tls]`, `[gateway.authentication]`,
 `[gateway.authorization]` (R11). `conf/base.toml` documents every key."""
 
-import ipaddress
 from typing import Annotated, Literal
 
 from msgspec import Meta
 
 from schemas.errors import SettingsError
 from schemas.sections import OFF, ListenerPort, Natural, NotEmpty, NotNegative, Positive, Seconds, Section
+from schemas.this_machine import is_loopback
 
 Method = Literal["password", "jwt", "certificate", "anonymous"]
 Algorithm = Literal[
@@ -72,14 +72,6 @@ class AuthenticationSettings(Section, frozen=True, kw_only=True):
 class AuthorizationSettings(Section, frozen=True, kw_only=True):
     file: str
     default: Literal["allow", "deny"]
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach `host`. A name other than `localhost` could be any machine."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def trusts_this_machine(host: str, authentication: AuthenticationSettings) -> bool:

@@ -5,11 +5,11 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from schemas.access_settings import is_loopback
 from schemas.errors import SettingsError
 from schemas.leases import MOST_STANDBYS
 from schemas.members import BEARERS, CONSOLE, GatewayAddress
 from schemas.sections import OFF, ListenerPort, Natural, NotNegative, Port, Positive, Seconds, Section
+from schemas.this_machine import is_loopback
 
 Strategy = Literal["connections", "cpu", "memory"]
 

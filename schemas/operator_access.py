@@ -8,12 +8,12 @@ may come through a local proxy: the headers that proxies add show it.
 
 import base64
 import hmac
-import ipaddress
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from schemas.errors import SettingsError
+from schemas.this_machine import is_this_machine, names_this_machine
 
 TOKEN_CHARACTERS = 16
 _PROXIED = ("Forwarded", "X-Forwarded-For", "X-Real-IP", "Via")
@@ -67,7 +67,7 @@ def refusal(
             return None
         return Refusal(401, f"{guarded.what} requires the token in {guarded.setting}: `Authorization: Bearer …`")
     if (
-        is_loopback(peer)
+        is_this_machine(peer)
         and names_this_machine(headers.get("Host", ""))
         and not any(name in headers for name in _PROXIED)
     ):
@@ -97,20 +97,3 @@ def _shown(header: str, takes_basic: bool) -> bytes:
         except ValueError:
             return b""
     return b""
-
-
-def names_this_machine(host: str) -> bool:
-    """Whether the header `Host` names this machine, with or without a port. A page of a foreign name that resolves to a
-    loopback address (DNS rebinding) shows that name."""
-    return is_loopback(host[: host.find("]") + 1] if host.startswith("[") else host.partition(":")[0])
-
-
-def is_loopback(address: str) -> bool:
-    """Whether an IP address, or the name `localhost`, means this machine."""
-    if address == "localhost":
-        return True
-    try:
-        ip = ipaddress.ip_address(address.strip("[]").partition("%")[0])
-    except ValueError:
-        return False
-    return ip.is_loopback or (ip.version == 6 and ip.ipv4_mapped is not None and ip.ipv4_mapped.is_loopback)

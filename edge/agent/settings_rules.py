@@ -12,7 +12,7 @@ from edge.client.options import HTTP_NAME
 from edge.node import settings as node_settings
 from edge.uplink import settings as uplink_settings
 from mqtt.client_keep_alive import PING_FACTOR
-from schemas.access_settings import is_loopback
+from schemas.this_machine import is_loopback
 
 if TYPE_CHECKING:
     from edge.agent.settings import AgentSettings, PlatformSettings

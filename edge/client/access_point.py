@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 from urllib.parse import quote, urlsplit
 
 from edge.client.connect_points import ConnectPoint, NoConnectPoints, decode_answer
-from schemas.access_settings import is_loopback
+from schemas.this_machine import is_loopback
 
 ANSWER_BYTES_MAX: Final = 64 << 10
 _TEXT_MAX: Final = 200  # of what a stranger says, in an error

@@ -14,9 +14,10 @@ from gateway.access.methods import AnonymousMethod, CertificateMethod, Everybody
 from gateway.access.passwords import PasswordMethod, read_passwords
 from gateway.access.tokens import TokenMethod, read_keys
 from gateway.watched import Watched, read_text
-from schemas.access_settings import AuthenticationSettings, AuthorizationSettings, is_loopback
+from schemas.access_settings import AuthenticationSettings, AuthorizationSettings
 from schemas.sections import OFF
 from schemas.settings import GatewaySettings
+from schemas.this_machine import is_loopback
 
 log = structlog.get_logger(__name__)
 

@@ -28,15 +28,13 @@ from gateway.host.tls import common_name
 from mqtt.codes import ReasonCode
 from schemas.access_settings import trusts_this_machine
 from schemas.settings import GatewaySettings
+from schemas.this_machine import OWN_ORIGINS
 
 _NORMAL, _GOING_AWAY, _UNSUPPORTED_DATA = 1000, 1001, 1003
 _CLOSE_TIMEOUT_S: Final = 5.0
 _QUEUED_FRAMES: Final = 4
 _READ_BYTES: Final = 65_536  # of a frame, before other connections get a turn
 _UNREAD_PONGS_MAX: Final = 1000
-
-_OF_THIS_MACHINE: Final = re.compile(r"https?://(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d+)?")
-"""Origins of pages that this machine serves."""
 
 # The MQTT reason code for a client that violates WebSocket, by close code (RFC 6455, 7.4.1).
 _FAULTS: Final = {
@@ -217,4 +215,4 @@ def _origins(settings: GatewaySettings) -> list[Origin | re.Pattern[str] | None]
     """
     if settings.websocket_origins:
         return [*map(Origin, settings.websocket_origins), None]
-    return [_OF_THIS_MACHINE, None] if trusts_this_machine(settings.host, settings.authentication) else None
+    return [OWN_ORIGINS, None] if trusts_this_machine(settings.host, settings.authentication) else None

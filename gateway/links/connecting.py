@@ -6,8 +6,8 @@ import ssl
 from collections.abc import Callable
 from typing import Literal
 
-from schemas.access_settings import is_loopback
 from schemas.members import GatewayAddress
+from schemas.this_machine import is_loopback
 
 Outcome = Literal["connected", "refused", "failed"]
 

@@ -13,10 +13,10 @@ from gateway.cluster.life import LifeEvent, RedialResult
 from gateway.links.answering import Answering
 from gateway.links.dialled import DialledLink, Wanted
 from gateway.listening import listening
-from schemas.access_settings import is_loopback
 from schemas.errors import SettingsError
 from schemas.leases import Claimant
 from schemas.sections import OFF, ListenerPort
+from schemas.this_machine import is_loopback
 
 TICK_S: Final = 0.05
 """How often it is looked whether something is due, in seconds, or oftener with short `ping_s`."""

@@ -9,8 +9,8 @@ from msgspec import Meta
 from edge.agent.mqtt.topic_routes import problem_of
 from edge.client.connect_points import parse_connect_points
 from mqtt.topics import SHARED_PREFIX, is_topic_filter
-from schemas.access_settings import is_loopback
 from schemas.sections import Natural, NotEmpty, Port, Positive, Seconds, Section
+from schemas.this_machine import is_loopback
 
 QUEUE_MAX: Final = 50_000
 """Messages of one session: each has a packet id of its own while it waits."""
