@@ -21,6 +21,7 @@ from gateway.policy.bucket import TokenBucket
 from gateway.slices import in_slices
 from mqtt.codes import ReasonCode
 from mqtt.packets import Publish
+from schemas.http_settings import REQUEST_BYTES
 from schemas.mesh_api import (
     DEVICES_MAX,
     BundlesAnswer,
@@ -37,8 +38,8 @@ from schemas.mesh_settings import MeshSettings
 from schemas.settings import GatewaySettings
 
 WAITING_BYTES: Final = DEVICES_MAX * 1_100
-RECEIPTS_BYTES: Final = 4 << 20
-CERTIFICATES_BYTES: Final = 4 << 20
+RECEIPTS_BYTES: Final = REQUEST_BYTES
+CERTIFICATES_BYTES: Final = REQUEST_BYTES
 """The most that a request may have."""
 
 
