@@ -346,7 +346,7 @@ class HttpServer:
         if not self._checks_host or request.secure or is_from_member(request):
             return
         if not all(map(names_this_machine, request.headers.getall("Host", []))):
-            raise Problem(403, "host_not_allowed", "the header Host must name this machine: localhost, or its address")
+            raise Problem(403, "host_not_allowed", "the header Host must be localhost or a loopback address")
 
     def _cross_origin(self, request: web.BaseRequest) -> dict[str, str]:
         """CORS headers that let the calling page read the answer. Raises Problem 403 if its origin is not allowed."""

@@ -170,7 +170,7 @@ _PLAIN = {
     ),
     "home_calls_failed": _Plain(
         "waystation_home_requests_failed",
-        "HTTP requests to the gateway that has the client's home that got no answer; most are sent again",
+        "HTTP requests to the gateway with the client's home that got no answer; most are sent again",
     ),
     "home_calls_refused": _Plain(
         "waystation_home_requests_unanswered",
