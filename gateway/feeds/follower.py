@@ -64,7 +64,7 @@ class FeedFollower:
         self._timer: asyncio.TimerHandle | None = None
         self._cleaner: asyncio.TimerHandle | None = None
         self._decided: dict[int, asyncio.Future[bool]] = {}
-        self._unread: dict[RegistryKey, None] = {}
+        self._unread = set[RegistryKey]()
         self._started_at = now()
         self._skipped = SkippedRecords("feeds", counts, "feed_records_skipped", now)
 
@@ -91,7 +91,7 @@ class FeedFollower:
         stored: asyncio.Future[int] = self._loop.create_future()
         value = None if record is None else encode(record)
         if record is not None:
-            self._unread[key] = None
+            self._unread.add(key)
         self._bus.produce(self._topic, 0, key.encode(), value, None, partial(self._stored, stored, key))
         return stored
 
@@ -114,7 +114,7 @@ class FeedFollower:
     def _stored(self, stored: asyncio.Future[int], key: RegistryKey, error: Any, record: Record) -> None:
         if error is not None:
             self._counts["feed_records_refused"] += 1
-            self._unread.pop(key, None)
+            self._unread.discard(key)
         if stored.done():
             return
         if error is None:
@@ -141,7 +141,7 @@ class FeedFollower:
         offset = record.offset() or 0
         try:
             key, content = decode(record.key(), record.value())
-            self._unread.pop(key, None)
+            self._unread.discard(key)
             if content is not None:
                 self.table.accept(key.feed)
             changes = now is not None and self._watch.changes(key, content, now)
