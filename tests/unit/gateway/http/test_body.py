@@ -15,7 +15,7 @@ async def sent(harness: HttpHarness, data: bytes) -> tuple[asyncio.StreamReader,
     return reader, writer
 
 
-def test_bytes_ofbodies_that_arrive_are_limited(tmp_path: Path) -> None:
+def test_bytes_of_bodies_that_arrive_are_limited(tmp_path: Path) -> None:
     """arriving_bytes: what has come counts, for all requests together; small bodies go on, and later ones too."""
 
     async def scenario() -> None:
