@@ -39,6 +39,7 @@ from edge.client.sending import OnFailed, Sending
 from edge.client.sqlite_store import SqliteStore
 from edge.client.store import Store
 from edge.client.store_clock import running_s
+from edge.completion import completed
 from mqtt.codes import ReasonCode
 from mqtt.errors import LocalProtocolError
 from mqtt.packets import Publish, Subscription
@@ -136,7 +137,7 @@ class Client:
         if self._closing is None and self._tasks:
             self._closing = asyncio.create_task(self._close(self._tasks))
         if self._closing is not None:
-            await asyncio.shield(self._closing)
+            await completed(self._closing)
 
     async def _close(self, tasks: list[asyncio.Task[None]]) -> None:
         closed = ClientClosed("the client is closed; what it has accepted is in its store")

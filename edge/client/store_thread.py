@@ -5,6 +5,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
+from edge.completion import completed
+
 
 class Closable(Protocol):
     """A store as far as this is concerned."""
@@ -37,7 +39,7 @@ async def opened(thread: ThreadPoolExecutor, open_store: Callable[[], S], recove
     except BaseException:
         closing = loop.run_in_executor(thread, close_it)  # behind `open_it`, which goes on if the caller is cancelled
         thread.shutdown(wait=False)
-        await asyncio.shield(closing)
+        await completed(closing)
         raise
 
 

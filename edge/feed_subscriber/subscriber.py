@@ -19,6 +19,7 @@ from typing import Final, Self, Unpack
 from edge.answers import Changes
 from edge.client.client import Client
 from edge.client.store_thread import opened, released
+from edge.completion import completed
 from edge.feed_subscriber.administration import Administration
 from edge.feed_subscriber.committer import Committer
 from edge.feed_subscriber.errors import FeedClosed, NotCommitted
@@ -89,7 +90,7 @@ class FeedSubscriber:
         if self._closing is None and self._tasks:
             self._closing = asyncio.create_task(self._close(self._tasks))
         if self._closing is not None:
-            await asyncio.shield(self._closing)
+            await completed(self._closing)
 
     async def _close(self, tasks: list[asyncio.Task[None]]) -> None:
         has_failed = self._failure is not None
