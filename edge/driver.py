@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from edge.link import Link
+from edge.tcp_progress import Progress
 from mqtt.client_connection import ClientConnection
 from mqtt.client_events import EndedBy, Event
 
@@ -33,7 +34,7 @@ class Driver:
         self._is_flush_due = False
         self._is_reading_paused = False
         self._writable: asyncio.Future[None] | None = None
-        self._progress = (0, 0)  # of the link, at the last tick
+        self._progress = Progress(0, 0)  # of the link, at the last tick
 
     @property
     def now(self) -> float:
@@ -170,8 +171,8 @@ class Driver:
         yet a ping that stands behind a large message."""
         if self._link is None:
             return False
-        (waiting, taken_before), self._progress = self._progress, self._link.progress
-        return waiting > 0 and self._progress[1] > taken_before
+        before, self._progress = self._progress, self._link.progress
+        return self._progress.has_gone_on_since(before)
 
     def _end(self) -> None:
         self._link = None

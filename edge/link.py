@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol, cast
 
 from edge.errors import Unreachable
-from edge.tcp_progress import progress
+from edge.tcp_progress import Progress, progress
 
 CLOSE_TIMEOUT_S: Final = 5.0
 
@@ -74,10 +74,10 @@ class Link(asyncio.Protocol):
             self._transport.write(data)
 
     @property
-    def progress(self) -> tuple[int, int]:
-        """Bytes written that the peer has yet to take, and those that it has taken since the beginning."""
+    def progress(self) -> Progress:
+        """How far the peer has got with what was written."""
         if self._transport is None:
-            return 0, 0
+            return Progress(0, 0)
         return progress(self._transport, self._written)
 
     def close(self, lingers: bool = False) -> None:

@@ -19,6 +19,7 @@ from aioquic.quic.configuration import QuicConfiguration
 from edge.errors import Unreachable
 from edge.link import Address, Link, QuicTls, Receiver
 from edge.quic_settings import quic_settings
+from edge.tcp_progress import Progress
 from mqtt.quic_stream import QuicStream
 
 _HIGH_BYTES: Final = 1 << 18  # unacknowledged bytes above which writing pauses, and below which it resumes
@@ -71,8 +72,8 @@ class QuicLink(Link):
             self._receiver.pause_writing()
 
     @property
-    def progress(self) -> tuple[int, int]:
-        return self._stream.buffered, self._written - self._stream.buffered
+    def progress(self) -> Progress:
+        return Progress(self._stream.buffered, self._written - self._stream.buffered)
 
     def abort(self) -> None:
         if self._survives(self._stream.close):

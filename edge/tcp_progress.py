@@ -1,4 +1,4 @@
-"""How far a TCP connection has got with what was written to it, as the system counts it (tcp(7)).
+"""How far a connection has got with what was written to it: over TCP as the system counts it (tcp(7)).
 
 The transport cannot tell: one for TLS does not count what it has encrypted and not sent.
 """
@@ -9,18 +9,29 @@ import struct
 import sys
 from fcntl import ioctl
 from termios import TIOCOUTQ
-from typing import Final
+from typing import Final, NamedTuple
 
 _INFO_BYTES: Final = 256
 _BYTES_ACKED: Final = struct.Struct("=120xQ")  # tcpi_bytes_acked in Linux's struct tcp_info, since 4.1
 
 
-def progress(transport: asyncio.Transport, written: int) -> tuple[int, int]:
-    """Bytes that the peer has yet to take, as far as is known, and those that it has taken since the beginning.
-    `written`: how many the application has written, for systems that count none."""
+class Progress(NamedTuple):
+    """`waiting`: bytes that the peer has yet to take, as far as is known; `taken`: those that it has taken since the
+    beginning."""
+
+    waiting: int
+    taken: int
+
+    def has_gone_on_since(self, before: "Progress") -> bool:
+        """Whether the peer has taken some of what waited for it then: it lives."""
+        return before.waiting > 0 and self.taken > before.taken
+
+
+def progress(transport: asyncio.Transport, written: int) -> Progress:
+    """`written`: how many bytes the application has written, for systems that do not count what is taken."""
     waiting = transport.get_write_buffer_size() + _unacknowledged(transport)
     taken = _acknowledged(transport)
-    return waiting, written - waiting if taken is None else taken
+    return Progress(waiting, written - waiting if taken is None else taken)
 
 
 def _unacknowledged(transport: asyncio.Transport) -> int:

@@ -16,7 +16,7 @@ from yarl import URL
 
 from edge.client.http_answers import ANSWER_BYTES_MAX, CLIENT_ID_HEADER, Answer, printable
 from edge.errors import AnswerFault
-from edge.tcp_progress import progress
+from edge.tcp_progress import Progress, progress
 
 _HEADER_BYTES_MAX: Final = 8_190
 _CHUNK_BYTES: Final = 64 << 10
@@ -56,11 +56,11 @@ class _Body(Payload):
         self._transport: asyncio.Transport | None = None
 
     @property
-    def progress(self) -> tuple[int, int]:
-        """As :func:`edge.tcp_progress.progress`."""
+    def progress(self) -> Progress:
+        """How far the server has got with it."""
         if self._transport is None:
-            return self._size or 0, 0
-        return progress(self._transport, self._size or 0)
+            return Progress(len(self._data), 0)
+        return progress(self._transport, len(self._data))
 
     async def write(self, writer: AbstractStreamWriter) -> None:
         self._transport = getattr(writer, "transport", None)
@@ -146,14 +146,14 @@ def _extended(limit: asyncio.Timeout, body: _Body, answer_s: float) -> Iterator[
     loop = asyncio.get_running_loop()
     timer: asyncio.TimerHandle
 
-    def look(waiting_before: int, taken_before: int) -> None:
+    def look(before: Progress) -> None:
         nonlocal timer
-        waiting, taken = body.progress
-        if waiting_before > 0 and taken > taken_before and not limit.expired():
+        now = body.progress
+        if now.has_gone_on_since(before) and not limit.expired():
             limit.reschedule(loop.time() + answer_s)
-        timer = loop.call_later(answer_s / _LOOKS, look, waiting, taken)
+        timer = loop.call_later(answer_s / _LOOKS, look, now)
 
-    timer = loop.call_later(answer_s / _LOOKS, look, *body.progress)
+    timer = loop.call_later(answer_s / _LOOKS, look, body.progress)
     try:
         yield
     finally:

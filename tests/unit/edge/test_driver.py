@@ -7,6 +7,7 @@ import pytest
 
 from edge.driver import Driver
 from edge.link import Link
+from edge.tcp_progress import Progress
 from mqtt.client_connection import ClientConnection
 from mqtt.client_events import Closed, EndedBy, Event
 from mqtt.client_limits import ClientLimits
@@ -22,7 +23,7 @@ class SlowLink:
 
     def __init__(self) -> None:
         self.ended = asyncio.get_running_loop().create_future()
-        self.progress = (0, 0)
+        self.progress = Progress(0, 0)
 
     def write(self, data: bytes) -> None:
         pass
@@ -52,7 +53,7 @@ def test_a_ping_behind_a_large_message_is_not_overdue_while_that_goes_on(
 
         def tick(after_s: float, progress: tuple[int, int]) -> None:
             loop.time = lambda: began + after_s
-            link.progress = progress
+            link.progress = Progress(*progress)
             driver._tick()
 
         limits = ClientLimits(ping_timeout_s=PING_TIMEOUT_S)
