@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TypeAlias
 
-from edge.link import Link
+from edge.link import Link, text_of
 from edge.tcp_progress import Progress
 from mqtt.client_connection import ClientConnection
 from mqtt.client_events import EndedBy, Event
@@ -145,8 +145,7 @@ class Driver:
     def link_lost(self, error: Exception | None) -> None:
         if self._link is not None:
             self._end()
-            why = "" if error is None else getattr(error, "strerror", None) or str(error) or type(error).__name__
-            self._handle(self.connection.eof(why))
+            self._handle(self.connection.eof("" if error is None else text_of(error)))
 
     def pause_writing(self) -> None:
         self._writable = self._loop.create_future()

@@ -144,6 +144,11 @@ class Link(asyncio.Protocol):
         self._receiver.resume_writing()
 
 
+def text_of(error: Exception) -> str:
+    """What an error says: the system's words without their number; its type if it says nothing."""
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
+
+
 async def open_link(address: Address, receiver: Receiver, timeout_s: float) -> Link:
     """Opens a link to `address`, ready for MQTT. Raises Unreachable, which says why it failed."""
     try:

@@ -17,7 +17,7 @@ from typing import Any, Final, cast
 from aioquic.quic.configuration import QuicConfiguration
 
 from edge.errors import Unreachable
-from edge.link import Address, Link, QuicTls, Receiver
+from edge.link import Address, Link, QuicTls, Receiver, text_of
 from edge.quic_settings import quic_settings
 from edge.tcp_progress import Progress
 from mqtt.quic_stream import QuicStream
@@ -207,7 +207,7 @@ class QuicLink(Link):
         if not self._ready.done():
             words = (end[1] or f"error {end[0]:#x}") if end is not None else "nobody listens there"
             if error is not None:
-                words = getattr(error, "strerror", None) or str(error) or type(error).__name__
+                words = text_of(error)
             self._ready.set_exception(Unreachable(f"the QUIC handshake failed: {words}"))
             self._ready.exception()  # retrieved: nobody may be waiting
         if not self.ended.done():
