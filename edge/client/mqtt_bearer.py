@@ -184,7 +184,7 @@ class MqttBearer:
 
     def _connected(self, connack: Connack) -> None:
         self._follows, self._hops = True, 0
-        self._journal.connected()
+        self._outbox.resumed()
         self._hooks.on_connected()
 
     def _closed(self, closed: Closed) -> None:

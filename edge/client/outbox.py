@@ -165,8 +165,9 @@ class Outbox:
 
     def resumed(self) -> None:
         """MQTT is connected: from now on it may send what has a packet id."""
-        self._session.is_taken_over = False
-        self._changed()
+        if self._session.is_taken_over:
+            self._session.is_taken_over = False
+            self._changed()
 
     def open_exchanges(self, packet_ids: Iterable[int]) -> None:
         """The messages of these packet ids end, or have ended, and their exchanges have not."""

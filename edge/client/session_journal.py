@@ -27,14 +27,7 @@ class SessionJournal(InFlightMessages):
         self._released = set(session.outbound.released)
         self._accepted = session.inbound.accepted_ids()
         self._is_established = session.is_established
-        self._is_taken_over = found.session.is_taken_over
         self._open_ids = set(found.open_ids)
-
-    def connected(self) -> None:
-        """A server has accepted a connection."""
-        if self._is_taken_over:
-            self._is_taken_over = False
-            self._outbox.resumed()
 
     def forget(self, packet_id: int) -> InFlight | None:
         self._released.discard(packet_id)
