@@ -4,9 +4,10 @@ from typing import Final
 
 from mqtt import codes
 from mqtt.aliases import OutboundAliases
+from mqtt.bodies import check_payload_format
 from mqtt.codes import ALLOWED_REASONS, PacketType, ReasonCode
 from mqtt.encode import encode_publish
-from mqtt.errors import LocalProtocolError
+from mqtt.errors import LocalProtocolError, RemoteProtocolError
 from mqtt.packets import Properties, Publish
 from mqtt.properties import NO_PROPERTIES, encode_properties
 from mqtt.topics import is_topic_name
@@ -61,11 +62,10 @@ def _check_properties(payload: bytes, properties: Properties) -> None:
     pairs = len(properties.get("user_property", ()))
     if pairs > MANY:
         raise LocalProtocolError(f"{pairs:,} user properties are too many: give {MANY:,} at most")
-    if properties.get("payload_format_indicator"):
-        try:
-            payload.decode()
-        except UnicodeDecodeError as error:
-            raise LocalProtocolError("the payload is declared as UTF-8 but is not UTF-8") from error
+    try:
+        check_payload_format(payload, properties)
+    except RemoteProtocolError as error:
+        raise LocalProtocolError(error.detail) from error
 
 
 def check_reason(reason: ReasonCode, version: int) -> None:
