@@ -26,6 +26,7 @@ from mqtt.codes import ReasonCode
 from tests.faithful_client import eventually
 from tests.unit.edge.client.client_harness import NOBODY, client, complete, url_of
 from tests.unit.edge.client.server_host import ServerHost
+from tests.unit.edge.given_up import given_up
 from tests.unit.gateway.host.socket_gateway import HOST, SocketGateway
 
 
@@ -337,11 +338,7 @@ def test_who_no_longer_waits_for_the_end_leaves_no_file_open(tmp_path: Path, tur
             one = client(server.url, store=tmp_path / "o")
             await one.__aenter__()
             await one.connected()
-            closing = asyncio.create_task(one.close())
-            for _ in range(turns):
-                await asyncio.sleep(0)
-            closing.cancel()
-            await asyncio.wait([closing])
+            await given_up(one.close(), turns)
             await asyncio.gather(one.close(), one.close())
             async with client(server.url, store=tmp_path / "o") as again:
                 await again.connected()

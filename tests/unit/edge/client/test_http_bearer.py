@@ -22,6 +22,7 @@ from schemas.members import GatewayAddress
 from tests.faithful_client import eventually
 from tests.mosquitto import free_port
 from tests.unit.edge.client.client_harness import client
+from tests.unit.edge.given_up import given_up
 from tests.unit.gateway.http.http_harness import HttpHarness, run
 from tests.unit.gateway.members.heartbeat_records import heartbeat
 
@@ -75,11 +76,7 @@ def test_who_no_longer_waits_for_a_subscription_still_gets_messages(tmp_path: Pa
         harness = await HttpHarness(tmp_path / "g").start()
         async with client(url_of(harness)) as van:
             await van.subscribe("news")
-            subscribing = asyncio.create_task(van.subscribe("more"))
-            for _ in range(turns):
-                await asyncio.sleep(0)
-            subscribing.cancel()
-            await asyncio.wait([subscribing])
+            await given_up(van.subscribe("more"), turns)
             await (await van.publish("news", b"heard")).acknowledged
             assert (await asyncio.wait_for(anext(van.messages()), 20)).payload == b"heard"
 

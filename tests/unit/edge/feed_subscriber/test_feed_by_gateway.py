@@ -12,6 +12,7 @@ from feeds.message import stream_id
 from mqtt.packets import Properties
 from tests.unit.edge.client.client_harness import complete
 from tests.unit.edge.client.server_host import ServerHost
+from tests.unit.edge.given_up import given_up
 from waystation import Ended, FeedDelivery, FeedItem, FeedSubscriber, Gap, Lost
 
 STREAM = stream_id("radar", 0)
@@ -52,11 +53,7 @@ def test_who_no_longer_waits_for_the_end_leaves_no_file_open(tmp_path: Path, tur
         async with ServerHost() as server:
             one = subscriber(server, tmp_path / "s")
             await one.__aenter__()
-            closing = asyncio.create_task(one.close())
-            for _ in range(turns):
-                await asyncio.sleep(0)
-            closing.cancel()
-            await asyncio.wait([closing])
+            await given_up(one.close(), turns)
             await asyncio.gather(one.close(), one.close())
             async with subscriber(server, tmp_path / "s"):
                 await subscribed(server)
