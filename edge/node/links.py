@@ -18,9 +18,6 @@ from edge.node.desk import Desk
 from edge.node.errors import LinkRefused
 from edge.node.tls import LinkTls, peer_certificate
 
-"""Of TCP's keep-alive, without an answer."""
-"""A peer that is gone without a word is noticed after a minute, though nobody owes anything."""
-
 _log: Final = logging.getLogger("waystation.mesh")
 
 
