@@ -1,5 +1,5 @@
-"""What a contact reports. `Received` and `FirstReceiptsTaken` ask for an answer; what the others report has
-happened already."""
+"""What a contact reports. `Received` and `FirstReceiptsTaken` ask for an answer; what the others report has happened
+already."""
 
 from enum import Enum, auto
 from typing import NamedTuple, TypeAlias

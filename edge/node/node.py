@@ -65,11 +65,11 @@ class MeshNode:
     """`async with MeshNode(…) as node`; then `await node.ended()` raises the error of a part that has failed.
 
     `directory`: of the file, which must be this agent's own. `wall_s`, `running_s`, `down_most_s`: see
-    :mod:`edge.client.store_clock`. `on_envelope` gets each message for this agent, in the
-    order in which they came, and returns once it is on disk there; it is called again until it does, and perhaps once
-    more for the same id if the process is killed in between. `on_receipt` and `on_failed` (with the reason) get
-    what became of own messages, at least once each. `log`: where messages' ways are written down. `presence`: whether
-    events for message presence are logged in `pending`; without an uplink nobody would publish them.
+    :mod:`edge.client.store_clock`. `on_envelope` gets each message for this agent, in the order in which they came, and
+    returns once it is on disk there; it is called again until it does, and perhaps once more for the same id if the
+    process is killed in between. `on_receipt` and `on_failed` (with the reason) get what became of own messages, at
+    least once each. `log`: where messages' ways are written down. `presence`: whether events for message presence are
+    logged in `pending`; without an uplink nobody would publish them.
 
     Entering raises StoreError, NodeError. Read-only for others: `carrier`, `known`, `pending`, `port`,
     `contacts`.

@@ -73,8 +73,8 @@ class Hub:
         self._clients[client_id] = client
 
     def began(self, client_id: str, attached: Attached) -> None:
-        """A client has its session. A will that waits for its delay is not
-        published if the session goes on (3.1.3.2.2); it is published now if the session has ended (3.1.2.5)."""
+        """A client has its session. A will that waits for its delay is not published if the session goes on
+        (3.1.3.2.2); it is published now if the session has ended (3.1.2.5)."""
         log_ended(client_id, attached.lost)
         delayed = self._wills.pop(client_id, None)
         if delayed is not None:

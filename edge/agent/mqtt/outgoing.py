@@ -25,10 +25,10 @@ _FAILURE: Final = ReasonCode.UNSPECIFIED_ERROR
 
 
 class Outgoing:
-    """`window`: how many deliveries may be in flight. `flush` writes what the connection has to send, and `fail`
-    ends it if the store cannot be used: then all begins anew with the next connection. While the disk is full, what
-    has ended stays on it, and its removal is tried again. `sent` is the newest delivery
-    that was sent, `dropped` counts messages that the client does not accept."""
+    """`window`: how many deliveries may be in flight. `flush` writes what the connection has to send, and `fail` ends
+    it if the store cannot be used: then all begins anew with the next connection. While the disk is full, what has
+    ended stays on it, and its removal is tried again. `sent` is the newest delivery that was sent, `dropped` counts
+    messages that the client does not accept."""
 
     def __init__(
         self,

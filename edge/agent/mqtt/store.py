@@ -82,8 +82,8 @@ NOT_NEW: Final = Taken(is_new=False, queued=[], live=[])
 
 class MqttStore(AgentFile):
     """`window`: how many deliveries a session has in flight at most. `wall_s`, `running_s`, `down_most_s`: see
-    :mod:`edge.client.store_clock`. Read-only: `incarnation`, a number that names the
-    file for ever. Raises StoreError."""
+    :mod:`edge.client.store_clock`. Read-only: `incarnation`, a number that names the file for ever. Raises
+    StoreError."""
 
     def __init__(
         self,
