@@ -57,6 +57,10 @@ class Following:
         self._settings, self._source, self._administration = settings, source, administration
         self._counts, self._checkpoints, self._on_state = counts, checkpoints, on_state
         self._kafka, self._outputs = kafka, [kafka, *outputs]
+        # They are written one after the other. The log says what a source has brought. So of a file it comes last: what
+        # it lacks is read again, for all outputs. Other sources bring nothing again, and those without numbers continue
+        # from the log: there it comes first, and no number is used twice.
+        self._write_order = [*outputs, kafka] if self._is_file else self._outputs
         limits = settings.limits
         self._buffer = Buffer(limits.buffer_messages, limits.buffer_bytes)
         self._composer: Composer | None = None
@@ -212,17 +216,10 @@ class Following:
         while True:
             batch = await self._buffer.next(limits.batch_messages, limits.batch_bytes)
             if batch.records:
-                for output in self._in_order():
+                for output in self._write_order:
                     await output.write(slot, batch.records)
             self._buffer.stored(batch)
             self._remember(batch)
-
-    def _in_order(self) -> list[Output]:
-        """The outputs, as they are to be written one after the other. The log says what a source has brought. So of a
-        file it comes last: what it lacks is read again, for all outputs. Other sources bring nothing again, and those
-        without numbers continue from the log: there it comes first, and no number is used twice."""
-        others = [output for output in self._outputs if output is not self._kafka]
-        return [*others, self._kafka] if self._is_file else [self._kafka, *others]
 
     def _remember(self, batch: Batch) -> None:
         highest = self._highest
