@@ -1,11 +1,14 @@
 """What programs may send to the submission listener, by the byte (M2, M16)."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from edge.agent.agent import Agent
 from edge.agent.submission import Submission
 from tests.faithful_client import eventually
 from tests.unit.edge.agent.agent_harness import HOST, settings
@@ -20,6 +23,19 @@ async def says(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, line:
     while (answer := await reader.readline())[3:4] == b"-":
         pass
     return answer
+
+
+@asynccontextmanager
+async def data_begun(path: Path) -> AsyncIterator[tuple[Agent, asyncio.StreamReader, asyncio.StreamWriter]]:
+    """An agent and a connection on which it waits for the mail's content."""
+    found = device(path / "a", NOBODY, message_bytes=LINE_BYTES, line_bytes=1_001)
+    async with agent(found) as one:
+        reader, writer = await asyncio.open_connection(HOST, one.submission_port)
+        await reader.readline()
+        for line in (b"EHLO x", b"MAIL FROM:<a@a.example>", b"RCPT TO:<b@b.example>", b"DATA"):
+            assert (await says(reader, writer, line))[:1] in b"23"
+        yield one, reader, writer
+        writer.close()
 
 
 @pytest.mark.parametrize("command", [b"MAIL FROM:<", b"RCPT TO:<"])
@@ -51,12 +67,7 @@ def test_a_line_without_an_end_fills_no_memory(tmp_path: Path, piece: bytes) -> 
     """M2: the library keeps all of a line until CRLF."""
 
     async def run() -> None:
-        found = device(tmp_path / "a", NOBODY, message_bytes=LINE_BYTES, line_bytes=1_001)
-        async with agent(found) as one:
-            reader, writer = await asyncio.open_connection(HOST, one.submission_port)
-            await reader.readline()
-            for line in (b"EHLO x", b"MAIL FROM:<a@a.example>", b"RCPT TO:<b@b.example>", b"DATA"):
-                assert (await says(reader, writer, line))[:1] in b"23"
+        async with data_begun(tmp_path) as (one, reader, writer):
             writer.write(b"S: x\r\n\r\n" + piece * (2 * LINE_BYTES))
             assert (await reader.readline()).startswith(b"500 ")
             assert not await reader.read()
@@ -72,12 +83,7 @@ def test_lines_that_end_are_no_line_without_an_end(tmp_path: Path, size: int) ->
     """Whatever the pieces in which they come; a mail that is too large has its own answer, and the connection stays."""
 
     async def run() -> None:
-        found = device(tmp_path / "a", NOBODY, message_bytes=LINE_BYTES, line_bytes=1_001)
-        async with agent(found) as one:
-            reader, writer = await asyncio.open_connection(HOST, one.submission_port)
-            await reader.readline()
-            for line in (b"EHLO x", b"MAIL FROM:<a@a.example>", b"RCPT TO:<b@b.example>", b"DATA"):
-                assert (await says(reader, writer, line))[:1] in b"23"
+        async with data_begun(tmp_path) as (one, reader, writer):
             lines = b"S: x\r\n\r\n" + (b"x" * 98 + b"\r\n") * (size // 100)
             sessions = one._submission._sessions.all()  # type: ignore[union-attr]
             for at in range(0, len(lines), 33):
@@ -86,6 +92,5 @@ def test_lines_that_end_are_no_line_without_an_end(tmp_path: Path, size: int) ->
             answer = await says(reader, writer, b".")
             assert answer.startswith(b"250 " if size < LINE_BYTES else b"552 "), answer
             assert (await says(reader, writer, b"NOOP")).startswith(b"250 ")
-            writer.close()
 
     complete(run())
