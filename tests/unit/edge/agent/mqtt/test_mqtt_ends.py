@@ -6,16 +6,21 @@ import pytest
 
 from edge.agent.mqtt.store import MqttStore
 from mqtt.packets import Connack, Connect, Disconnect, Publish, Subscribe, Subscription, Will
-from tests.unit.edge.agent.agent_harness import Clock
-from tests.unit.edge.agent.mqtt.mqtt_harness import LASTS, broker, complete
+from tests.unit.edge.agent.mqtt.mqtt_harness import LASTS, Broker, Wire, broker, complete
+
+
+async def expired(agent: Broker, one: Wire) -> list[tuple[str, int]]:
+    """The sessions that end when those without a connection are too old; before, nothing is sent to `one`."""
+    await one.none(agent)
+    agent.clock.now_s += LASTS["session_expiry_interval"] + 1
+    return await agent.changes.make(MqttStore.expire)
 
 
 def test_an_answer_that_is_too_large_for_its_client_ends_all(tmp_path: Path) -> None:
     """3.1.2.11.4: SUBACK has a byte for each filter. The client's limit is smaller, so the connection ends."""
-    clock = Clock()
 
     async def run() -> None:
-        async with broker(tmp_path, clock=clock) as agent:
+        async with broker(tmp_path) as agent:
             watcher = await agent.client("watcher")
             await watcher.subscribe("local/will", qos=0)
             small = {**LASTS, "maximum_packet_size": 40}
@@ -25,9 +30,7 @@ def test_an_answer_that_is_too_large_for_its_client_ends_all(tmp_path: Path) -> 
             assert (await watcher.next(Publish)).payload == b"gone"
             one.lose()
             assert agent.hub.connected == 1
-            await watcher.none(agent)
-            clock.now_s += LASTS["session_expiry_interval"] + 1
-            assert await agent.changes.make(MqttStore.expire) == [("one", 0)]
+            assert await expired(agent, watcher) == [("one", 0)]
 
     complete(run())
 
@@ -54,17 +57,14 @@ def test_a_client_that_sends_all_at_once(tmp_path: Path, version: int) -> None:
 
 def test_a_client_that_takes_no_connack(tmp_path: Path) -> None:
     """CONNACK is larger than its Maximum Packet Size: the session has no connection, and expires."""
-    clock = Clock()
 
     async def run() -> None:
-        async with broker(tmp_path, clock=clock) as agent:
+        async with broker(tmp_path) as agent:
             one = agent.wire()
             one.send(Connect("one", 5, False, properties={**LASTS, "maximum_packet_size": 4}))
             await one.closed()
             one.lose()
             assert agent.hub.connected == 0
-            await one.none(agent)
-            clock.now_s += LASTS["session_expiry_interval"] + 1
-            assert await agent.changes.make(MqttStore.expire) == [("one", 0)]
+            assert await expired(agent, one) == [("one", 0)]
 
     complete(run())

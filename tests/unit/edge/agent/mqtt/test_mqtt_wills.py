@@ -9,7 +9,16 @@ from edge.agent.mqtt.store import MqttStore
 from edge.client.errors import DiskFull
 from mqtt.codes import ReasonCode
 from mqtt.packets import Connack, Connect, Disconnect, Publish, Will
-from tests.unit.edge.agent.mqtt.mqtt_harness import LASTS, broker, complete
+from tests.unit.edge.agent.mqtt.mqtt_harness import LASTS, Broker, Wire, broker, complete
+
+DELAYED = Will("local/will", b"gone", 1, properties={"will_delay_interval": 60})
+
+
+async def watching(agent: Broker) -> Wire:
+    """A client that gets wills."""
+    watcher = await agent.client("watcher")
+    await watcher.subscribe("local/will/#", qos=1)
+    return watcher
 
 
 def test_wills(tmp_path: Path) -> None:
@@ -17,8 +26,7 @@ def test_wills(tmp_path: Path) -> None:
 
     async def run() -> None:
         async with broker(tmp_path) as agent:
-            watcher = await agent.client("watcher")
-            await watcher.subscribe("local/will/#", qos=1)
+            watcher = await watching(agent)
             one = await agent.client("one", will=Will("local/will/1", b"gone", 1))
             one.send(Disconnect())
             await one.closed()
@@ -38,10 +46,8 @@ def test_a_delayed_will_of_a_session_that_ends_is_published_then(tmp_path: Path)
 
     async def run() -> None:
         async with broker(tmp_path) as agent:
-            watcher = await agent.client("watcher")
-            await watcher.subscribe("local/will", qos=1)
-            will = Will("local/will", b"gone", 1, properties={"will_delay_interval": 60})
-            one = await agent.client("one", will=will)
+            watcher = await watching(agent)
+            one = await agent.client("one", will=DELAYED)
             one.lose()
             await agent.client("one", clean=True)
             assert (await watcher.next(Publish)).payload == b"gone"
@@ -54,10 +60,8 @@ def test_another_user_does_not_stop_a_delayed_will(tmp_path: Path) -> None:
 
     async def run() -> None:
         async with broker(tmp_path) as agent:
-            watcher = await agent.client("watcher")
-            await watcher.subscribe("local/will", qos=1)
-            will = Will("local/will", b"gone", 1, properties={"will_delay_interval": 60})
-            one = await agent.client("one", will=will, username="ann")
+            watcher = await watching(agent)
+            one = await agent.client("one", will=DELAYED, username="ann")
             one.lose()
             other = agent.wire()
             other.send(Connect("one", 5, False, 60, "eve", None, None, LASTS))
@@ -81,8 +85,7 @@ def test_a_will_waits_while_the_disk_is_full(tmp_path: Path, monkeypatch: pytest
 
     async def run() -> None:
         async with broker(tmp_path) as agent:
-            watcher = await agent.client("watcher")
-            await watcher.subscribe("local/will", qos=1)
+            watcher = await watching(agent)
             clients = [await agent.client(name, will=Will("local/will", name.encode(), 1)) for name in ("one", "two")]
             with monkeypatch.context() as patch:
                 patch.setattr(MqttStore, "save_clock", save)
