@@ -33,6 +33,15 @@ def incoming(number: int) -> IncomingMessage:
     return IncomingMessage(Publish("t", b"%d" % number, 1, packet_id=number), lambda _: None)
 
 
+async def is_done(rig: Rig, server: StockServer, running: "asyncio.Task[None]") -> None:
+    """The relay goes on, and its mail reaches the server once."""
+    await eventually(lambda: rig.store.status()["messages"] == 0, "the mail is done")
+    running.cancel()
+    await asyncio.wait([running])
+    assert len(server.taken) == 1
+    rig.store.close()
+
+
 def test_what_the_platform_has_sent_is_taken_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrivals_module, "AGAIN_S", 0.01)
 
@@ -94,11 +103,7 @@ def test_the_mail_servers_answer_is_kept(tmp_path: Path, monkeypatch: pytest.Mon
                 await rig.relay.take(MAIL)
                 running = asyncio.create_task(rig.relay.run())
                 await eventually(lambda: bool(disks) and disks[0].failures > 2, "it is tried again")
-            await eventually(lambda: rig.store.status()["messages"] == 0, "the mail is done")
-            running.cancel()
-            await asyncio.wait([running])
-            assert len(server.taken) == 1
-            rig.store.close()
+            await is_done(rig, server, running)
 
     complete(run())
 
@@ -115,11 +120,7 @@ def test_an_interrupted_mail_is_looked_at_once_there_is_space(tmp_path: Path, mo
             with full_disk(rig.store.file) as full:
                 running = asyncio.create_task(rig.relay.run())
                 await eventually(lambda: full.failures > 2, "it is tried again")
-            await eventually(lambda: rig.store.status()["messages"] == 0, "the mail is done")
-            running.cancel()
-            await asyncio.wait([running])
-            assert len(server.taken) == 1
-            rig.store.close()
+            await is_done(rig, server, running)
 
     complete(run())
 
