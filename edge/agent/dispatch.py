@@ -5,7 +5,6 @@ where it is, and those behind it with it. What no part takes is refused, and the
 ever. A bundle that comes from the platform goes to the mesh's node, which hands out what is in it.
 """
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from edge.agent.envelope import Mail, id_of, read
 from edge.agent.errors import EnvelopeError
 from edge.agent.inbox_folder import InboxFolder
+from edge.agent.insisting import insist
 from edge.agent.mqtt.message import is_mqtt, unpacked
 from edge.agent.relay import Relay
 from edge.client.client import Client
@@ -54,21 +54,14 @@ class Dispatch:
         await self._insist(message, self._from_mesh)
 
     async def _insist(self, message: IncomingMessage, attempt: Callable[[IncomingMessage], Awaitable[None]]) -> None:
-        has_complained = False
-        while True:
+        async def take() -> None:
             try:
-                return await self._attempt(message, attempt)
-            except (StoreFull, DiskFull, StoreFailed) as error:
-                if not has_complained:
-                    _log.warning("a message waits to be taken: %s", error)
-                has_complained = True
-                await asyncio.sleep(AGAIN_S)
+                await attempt(message)
+            except EnvelopeError as error:
+                await self._refuse(id_of(message.user_properties) or UNKNOWN, str(error))
 
-    async def _attempt(self, message: IncomingMessage, attempt: Callable[[IncomingMessage], Awaitable[None]]) -> None:
-        try:
-            await attempt(message)
-        except EnvelopeError as error:
-            await self._refuse(id_of(message.user_properties) or UNKNOWN, str(error))
+        errors = StoreFull, DiskFull, StoreFailed
+        await insist(take, *errors, waits="a message waits to be taken", pause_s=AGAIN_S)
 
     async def _from_platform(self, message: IncomingMessage, member: "Member | None") -> None:
         if member is not None and message.content_type == BUNDLE_TYPE:

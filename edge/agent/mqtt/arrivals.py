@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from edge.agent.insisting import insist
 from edge.agent.mailroom import new_id
 from edge.agent.mqtt.changes import Changes
 from edge.agent.mqtt.exact_store import ExactStore
@@ -93,15 +94,8 @@ class Arrivals:
 
     async def _insist(self, change: Callable[[], None]) -> None:
         """Makes a change of the client's store; while the disk is full it is tried again."""
-        has_complained = False
-        while True:
-            try:
-                return await self._client.on_store(lambda _: change())
-            except DiskFull as error:
-                if not has_complained:
-                    _log.warning("messages from the %s wait: %s", self._source, error)
-                has_complained = True
-                await asyncio.sleep(AGAIN_S)
+        waits = f"messages from the {self._source} wait"
+        await insist(lambda: self._client.on_store(lambda _: change()), DiskFull, waits=waits, pause_s=AGAIN_S)
 
     def _take_all(self, rows: list[tuple[int, bytes]], store: MqttStore) -> tuple[list[Taken], str]:
         """Takes them in order, up to the first for which there is no space; says why."""
