@@ -30,7 +30,7 @@ from edge.mesh.limits import MeshLimits
 from edge.mesh.pending_reports import PendingReport
 from edge.node.at_platform import AtPlatformRow
 from edge.node.batch import Batch, BundleRow, InboxRow, Meta, NoticeRow, Recovered, Step, UnsealedRow
-from edge.node.held_on_disk import DiskHeld, HeldOnDisk, Sealed
+from edge.node.held_on_disk import DiskHeld, HeaderRow, HeldOnDisk, Sealed, header_row
 from schemas.events import MessagePresenceEvent
 from schemas.sql import named_blocks
 
@@ -40,7 +40,7 @@ _FORMAT: Final = 2
 _encode: Final = msgspec.msgpack.encode
 _decode: Final = msgspec.msgpack.decode
 _KINDS: Final = {int(kind): kind for kind in Kind}
-_header_decoder: Final = msgspec.msgpack.Decoder(tuple[str, int, int, str, int, int, int, int, int])
+_header_decoder: Final = msgspec.msgpack.Decoder(HeaderRow)
 
 
 class StepLog(Protocol):
@@ -242,12 +242,7 @@ class _Decoding:
 
 
 def _raw_header(header: Header) -> bytes:
-    return _encode(
-        (
-            *(header.originator, header.incarnation, header.sequence, header.destination, int(header.kind)),
-            *(header.created_ms, header.lifetime_s, header.low_water, header.ended_below),
-        )
-    )
+    return _encode(header_row(header))
 
 
 def _header(raw: bytes) -> Header:

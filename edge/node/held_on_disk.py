@@ -23,6 +23,8 @@ _AGE: Final = Struct("<dII")  # since, size, age_s
 _ID_AT: Final = _NUMBERS.size
 _AGE_AT: Final = 32
 _CommonKey = tuple[str, int, str, int, int, int | None, int, bool]
+HeaderRow = tuple[str, int, int, str, int, int, int, int, int]
+"""A header's fields in order."""
 
 
 class Sealed(msgspec.Struct, frozen=True, gc=False):
@@ -149,24 +151,20 @@ class HeldOnDisk:
 
     def of_bundle(self, bundle: Bundle, copies: int | None, since: float) -> DiskHeld:
         """The record of a bundle that is on disk."""
-        header = bundle.header
-        row = (
-            *(header.originator, header.incarnation, header.sequence, header.destination, int(header.kind)),
-            *(header.created_ms, header.lifetime_s, header.low_water, header.ended_below),
-        )
+        row = header_row(bundle.header)
         return self.record(raw_id(bundle.message_id), row, bundle.hops, bundle.age_s, copies, since, bundle.size)
 
     def record(
         self,
         raw: bytes,
-        header: tuple[str, int, int, str, int, int, int, int, int],
+        header: HeaderRow,
         hops: int,
         age_s: int,
         copies: int | None,
         since: float,
         size: int,
     ) -> DiskHeld:
-        """The same; `raw`: its id; `header`: its fields in order. Raises ValueError for a kind that does not exist."""
+        """The same; `raw`: its id. Raises ValueError for a kind that does not exist."""
         originator, incarnation, sequence, destination, kind, created_ms, lifetime_s, *marks = header
         common = self.common((originator, incarnation, destination, kind, lifetime_s, copies, 0, False))
         return DiskHeld(common, _NUMBERS.pack(sequence, created_ms, *marks, since, size, age_s, hops) + raw)
@@ -220,6 +218,14 @@ class StoredBundle(Bundle):
     def _sealed(self) -> Sealed:
         parts: SealedParts = vars(self)["_owner"].parts
         return parts.get(self.message_id)
+
+
+def header_row(header: Header) -> HeaderRow:
+    """See :data:`HeaderRow`."""
+    return (
+        *(header.originator, header.incarnation, header.sequence, header.destination, int(header.kind)),
+        *(header.created_ms, header.lifetime_s, header.low_water, header.ended_below),
+    )
 
 
 def with_parts(bundle: Bundle, sealed: Sealed) -> Bundle:
