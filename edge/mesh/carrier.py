@@ -153,7 +153,7 @@ class Carrier:
         return None if self._arriving.begin_storing(message_id) else Reason.BUSY
 
     def end_storing(self, message_id: str) -> None:
-        """It is durable, or could not be made so."""
+        """It is durable, or could not be made so. Ends its arrival, too."""
         self._arriving.end_storing(message_id)
 
     def verify(self, bundle: Bundle) -> bool:

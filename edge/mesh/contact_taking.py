@@ -72,7 +72,6 @@ class Taking:
         """The driver knows whether it is durable. Raises LocalContactError if there is no such bundle."""
         if message_id not in self._awaiting_store:
             raise LocalContactError(f"bundle {message_id} was not received, or is answered already")
-        self._carrier.end_arrival(message_id)
         self._carrier.end_storing(message_id)
         return self._awaiting_store.pop(message_id)
 

@@ -46,5 +46,6 @@ class SetAside:
         return True
 
     def end_storing(self, message_id: str) -> None:
-        """It is durable, or could not be made so."""
+        """It is durable, or could not be made so. Ends its arrival, too."""
         self._storing.discard(message_id)
+        self.end(message_id)

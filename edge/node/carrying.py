@@ -49,12 +49,8 @@ async def carry(journal: Journal, carrier: DiskCarrier, bundle: Bundle, on_news:
         if not answer.done():
             answer.set_result(is_held)
 
-    def end() -> None:
-        carrier.end_arrival(message_id)
-        carrier.end_storing(message_id)
-
     def stored() -> None:
-        end()
+        carrier.end_storing(message_id)
         try:
             carrier.add(bundle, FOR_RECIPIENT, since)
         except ConflictError as error:
@@ -65,7 +61,7 @@ async def carry(journal: Journal, carrier: DiskCarrier, bundle: Bundle, on_news:
         on_news()
 
     def refused(error: Exception) -> None:
-        end()
+        carrier.end_storing(message_id)
         _log.info("message %s is not taken along: %s", message_id, error)
         finish(is_held=False)
 
