@@ -30,17 +30,17 @@ hops = 16            # over at most so many links, 255 at most
 carry = true         # take bundles that are for others, and bring them on. false: only those to this agent
 lifetime_s = 604_800       # longest lifetime of a bundle that is accepted, ours or a peer's
 stored_bundles = 10_000    # kept here, ours and those carried for others. Beyond: refused
-stored_bytes = 67_108_864  # of all of them. Beyond: refused. An eighth of both is for ours; a peer sends a
-                           # sixteenth at a time, or one bundle
+stored_bytes = 67_108_864  # of all of them. Beyond: refused. An eighth of both is kept for ours. A peer may
+                           # send a sixteenth at a time, or one bundle
 bundle_bytes = 1_048_576   # of one, encoded. Beyond: refused
-receipts = 100_000         # remembered; the oldest are forgotten first, before them those of a recipient with more
-                           # than an eighth
+receipts = 100_000         # remembered; the oldest are forgotten first. If a recipient has more than an eighth, its
+                           # oldest go before those of others
 inbox_messages = 10_000    # that have arrived and wait for the application. Beyond: refused, so carriers keep them
 inbox_bytes = 67_108_864   # of those
 reports = 100_000          # for message presence, that wait for a gateway
 certificates = 10_000      # names whose certificates are kept
-connections = 32           # links at the same time. Beyond: closed at once. As many more may be in their handshake;
-                           # beyond, the one that has been for longest is closed
+connections = 32           # links at the same time. Beyond: closed at once. As many more may be in their handshake.
+                           # Beyond: the oldest of these is closed
 handshake_s = 10.0         # for a network connection and TLS
 idle_s = 30.0              # without an answer that a peer owes, or with bytes that it does not take; a peer that
                            # has gone without a word is noticed within as long (TCP keep-alive). A bundle that takes
