@@ -8,7 +8,7 @@ from tests.unit.edge.node.test_carrying import NAMES, knows
 
 
 def test_carried_from_the_platform_in_the_commit_of_the_gateways_receipt(tmp_path: Path) -> None:
-    """`carry` says that it is on disk; it is not."""
+    """`carry` says that it is on disk, and so it is, though the receipt has removed it in the same commit."""
 
     async def run() -> None:
         sender, host = NodeHost("sender", tmp_path), NodeHost("carrier", tmp_path)
