@@ -187,7 +187,8 @@ def _agents(agents: dict[str, Standing], event: AgentReport, most: int) -> dict[
         case _:
             return agents
     newest = {**agents, agent: max(standing, agents.get(agent, standing))}
-    while len(newest) > most or sum(map(_published_bytes, newest)) > AGENTS_BYTES:
+    is_new = agent not in agents  # only then do their names take more
+    while len(newest) > most or (is_new and sum(map(_published_bytes, newest)) > AGENTS_BYTES):
         del newest[min(newest, key=lambda name: (newest[name], name))]
     return newest
 
