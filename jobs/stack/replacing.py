@@ -89,9 +89,8 @@ class Replacing:
         new = part.make(request, generation)
         try:
             replacement = supervisor.replace(new, ALONGSIDE, is_caught_up, request.timeout_s)
-        except (OSError, StackError) as error:
-            why = f"cannot run {new.argv[0]}: {error.strerror}" if isinstance(error, OSError) else str(error)
-            self._over(f"{part.name} was not replaced: {why}")
+        except StackError as error:
+            self._over(f"{part.name} was not replaced: {error}")
             return
         self._now = (part, generation, replacement)
         self._say(f"{part.name}: a new process is running alongside the old one")

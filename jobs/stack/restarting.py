@@ -66,14 +66,14 @@ class Restarting:
             return
         try:
             self._going = (request, self._replace(supervisor, part, request.timeout_s))
-        except (StackError, OSError) as error:
-            why = f"cannot run {part.argv[0]}: {error.strerror}" if isinstance(error, OSError) else str(error)
-            self._answer(request, over=True, error=f"{part.name} was not replaced, and its earlier version runs: {why}")
+        except StackError as error:
+            message = f"{part.name} was not replaced, and its earlier version runs: {error}"
+            self._answer(request, over=True, error=message)
         else:
             self._answer(request, _ALONGSIDE.format(part.name))
 
     def _replace(self, supervisor: Supervisor, part: Part, timeout_s: float) -> RollingReplacement:
-        """Of a part that takes over. Raises StackError, OSError."""
+        """Of a part that takes over. Raises StackError."""
         ready_file(self._data, part.name).unlink(missing_ok=True)  # the running process has announced itself long ago
         return supervisor.replace(part, (), lambda: part.ready() is not None, timeout_s)
 

@@ -141,14 +141,16 @@ class Supervisor:
         """Start replacing the part of this name by `part`, which runs with the additional `arguments_alongside` until
         `is_caught_up`, and at lower priority so long. :meth:`tick` continues it.
 
-        Raises StackError if there is no such part, or another is being replaced.
+        Raises StackError if there is no such part, another is being replaced, or `part` cannot be run.
         """
         self._find(part.name)
         if self.is_replacing:
             raise StackError("another part is being replaced: wait until it is done")
-        candidate = ManagedProcess(
-            (*part.argv, *arguments_alongside), {**self._environ, **part.env}, self._log(part.name)
-        )
+        argv, environ = (*part.argv, *arguments_alongside), {**self._environ, **part.env}
+        try:
+            candidate = ManagedProcess(argv, environ, self._log(part.name))
+        except OSError as error:
+            raise StackError(f"cannot run {part.argv[0]}: {error.strerror}") from error
         self._replacement = RollingReplacement(
             part,
             candidate,
