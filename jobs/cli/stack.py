@@ -1,6 +1,5 @@
 """`up` and `down`: the local stack, in the foreground or in the background."""
 
-import errno
 import os
 import signal
 import subprocess
@@ -15,6 +14,7 @@ from typing import Annotated
 
 import typer
 
+from edge.durable import NO_SPACE
 from jobs.cli.context import Shared, shared
 from jobs.errors import StackError
 from jobs.output import Terminal, cell, output
@@ -126,7 +126,7 @@ def _on_full_disk_later() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno not in NO_SPACE:
             raise
 
 

@@ -1,7 +1,6 @@
 """`waystation up` without its console: stops what a killed `up` left behind, then runs the parts until asked to
 stop."""
 
-import errno
 import sys
 import threading
 import time
@@ -11,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from edge.durable import NO_SPACE
 from jobs.errors import StackError
 from jobs.stack import generations, jars
 from jobs.stack.broker import prepare
@@ -45,7 +45,6 @@ from jobs.stack.state import StackState, hold, read_state, stop_leftovers
 from jobs.stack.supervisor import Event, Limits, Supervisor
 from schemas.settings import Settings
 
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 TICK_S = 0.1
 DETACHED_MARGIN_S = 30.0
 
@@ -110,7 +109,7 @@ def _on_a_disk_with_space(data: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in _NO_SPACE:
+        if error.errno not in NO_SPACE:
             raise
         what = error.filename or "what the stack needs"
         raise StackError(
