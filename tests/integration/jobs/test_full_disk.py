@@ -16,16 +16,16 @@ from jobs.stack.log_rotation import Limits as LogLimits
 from jobs.stack.log_rotation import rotate
 from jobs.stack.part import Part
 from jobs.stack.parts import broker_spec, choose_addresses
-from jobs.stack.process import Identity, wait_until
+from jobs.stack.process import Identity
 from jobs.stack.replacing import Replacing, Request, RouterPart, answer_to, ask
 from jobs.stack.state import StackState, read_state
 from jobs.stack.supervisor import Limits, Supervisor
 from schemas.settings import process_settings
 from tests.disk import SmallDisk, needs_small_disk, small
+from tests.integration.jobs.ticking import DEADLINE_S, tick_until
 
 pytestmark = needs_small_disk
 
-DEADLINE_S = 30.0
 SIZE = 1 << 20
 SETTINGS = process_settings({})
 LIMITS = Limits(start_timeout_s=20.0, stop_timeout_s=5.0, restart_backoff_s=0.05, settle_s=0.0)
@@ -51,11 +51,7 @@ class Harness:
         self.supervisor.announce()
 
     def tick_until(self, condition: Callable[[], bool]) -> None:
-        def looked() -> bool:
-            self.supervisor.tick()
-            return condition()
-
-        assert wait_until(looked, DEADLINE_S)
+        tick_until(self.supervisor, condition)
 
     def has(self, *kinds: type[Event]) -> bool:
         return set(kinds) <= {type(event) for event in self.events}

@@ -16,15 +16,15 @@ from jobs.stack import replacing
 from jobs.stack.generations import generation_of, record
 from jobs.stack.part import Part
 from jobs.stack.parts import announced, lowering_priority_at_start
-from jobs.stack.process import IDLE, LEAST_PRIORITY, Identity, can_take_priority_back, wait_until
+from jobs.stack.process import IDLE, LEAST_PRIORITY, Identity, can_take_priority_back
 from jobs.stack.replacing import Answer, Replacing, Request, RouterPart, answer_to, ask
 from jobs.stack.restarting import GatewayRequest, Restarting, requests
 from jobs.stack.state import ProcessState, read_state, stop_leftovers
 from jobs.stack.supervisor import Event, Limits, NotReplaced, Replaced, Supervisor
 from schemas.readiness import alongside, announce_ready
 from schemas.settings import load_settings
+from tests.integration.jobs.ticking import tick_until
 
-DEADLINE_S = 30.0
 ROOT = Path(__file__).parents[3]
 SETTINGS = load_settings([ROOT / "conf" / "base.toml"], {"WAYSTATION_STACK__ROUTER_PROCESSES": "2"})
 LIMITS = Limits(start_timeout_s=20.0, stop_timeout_s=5.0, restart_backoff_s=0.05, settle_s=0.2)
@@ -70,11 +70,7 @@ class StackHarness:
         self.supervisor.announce()
 
     def tick_until(self, condition: Callable[[], bool]) -> None:
-        def looked() -> bool:
-            self.supervisor.tick()
-            return condition()
-
-        assert wait_until(looked, DEADLINE_S)
+        tick_until(self.supervisor, condition)
 
     def ask(self, *kind: str, roles: tuple[str, ...] = ("active", "backup"), timeout_s: float = 20.0) -> str:
         request = Request(
@@ -298,7 +294,7 @@ def test_a_router_is_not_replaced_while_the_dispatcher_is(tmp_path: Path) -> Non
     parts, me = [router, dispatcher], Identity.of(os.getpid())
     supervisor = Supervisor(tmp_path, parts, LIMITS, os.environ, lambda event: None, me, attend=attend)
     try:
-        assert wait_until(lambda: (supervisor.tick(), supervisor.ready)[1], DEADLINE_S)
+        tick_until(supervisor, lambda: supervisor.ready)
         supervisor.announce()
         is_slow[0] = True
         requests.ask(tmp_path, GatewayRequest(id="first", interpreter=[], configuration=[], part="dispatcher"))

@@ -13,13 +13,13 @@ import pytest
 from jobs.errors import StackError
 from jobs.stack.part import Part
 from jobs.stack.parts import announced
-from jobs.stack.process import Identity, wait_until
+from jobs.stack.process import Identity
 from jobs.stack.requests import Answer, forget
 from jobs.stack.restarting import GatewayRequest, Restarting, requests
 from jobs.stack.state import ProcessState, read_state
 from jobs.stack.supervisor import Died, Event, Limits, Ready, Stopped, Supervisor
+from tests.integration.jobs.ticking import DEADLINE_S, tick_until
 
-DEADLINE_S = 30.0
 ROOT = Path(__file__).parents[3]
 LIMITS = Limits(start_timeout_s=20.0, stop_timeout_s=2.0, restart_backoff_s=0.05, settle_s=0.0)
 GATEWAY = (
@@ -96,11 +96,7 @@ class StackHarness:
         self.events.clear()
 
     def tick_until(self, condition: Callable[[], bool]) -> None:
-        def looked() -> bool:
-            self.supervisor.tick()
-            return condition()
-
-        assert wait_until(looked, DEADLINE_S)
+        tick_until(self.supervisor, condition)
 
     def ask(self, part: str, interpreter: list[str], timeout_s: float = DEADLINE_S) -> str:
         request = GatewayRequest(

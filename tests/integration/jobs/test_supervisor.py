@@ -20,8 +20,8 @@ from jobs.stack.parts import announced
 from jobs.stack.process import Identity, can_take_priority_back, wait_until
 from jobs.stack.state import StackState, forget_state, hold, read_state, running_state, stop_leftovers, write_state
 from jobs.stack.supervisor import Died, Event, Limits, Ready, Stopped, Supervisor
+from tests.integration.jobs.ticking import DEADLINE_S, tick_until
 
-DEADLINE_S = 30.0
 ROOT = Path(__file__).parents[3]
 LIMITS = Limits(start_timeout_s=20.0, stop_timeout_s=5.0, restart_backoff_s=0.05, settle_s=0.0)
 WORKER = (
@@ -55,14 +55,6 @@ def supervisor(data: Path, parts: list[Part], events: list[Event], limits: Limit
 def run_until(stopping: threading.Event, data: Path, parts: list[Part]) -> None:
     console = Console(say=lambda line: None, event=lambda event: None, ready=lambda state, seconds: None)
     local.run(data, LIMITS.stop_timeout_s, lambda: supervisor(data, parts, []), stopping, console)
-
-
-def tick_until(running: Supervisor, condition: Callable[[], bool]) -> None:
-    def looked() -> bool:
-        running.tick()
-        return condition()
-
-    assert wait_until(looked, DEADLINE_S)
 
 
 def pid_of(data: Path, name: str) -> int:
