@@ -36,6 +36,17 @@ def current_table(
     return lambda records, number: write(current_rows(records, form, columns), number)
 
 
+def client_table(tables: Path, reported: list[int]) -> Callable[[DataFrame, int], None]:
+    """That of clients; `reported` gets the offsets of what is quarantined."""
+    return current_table(
+        tables,
+        PRESENCE,
+        client_presence.state_format(),
+        client_presence.columns(),
+        lambda batch: reported.extend(row.offset for row in batch.where("quarantined IS NOT NULL").collect()),
+    )
+
+
 def told(offset: int, client: str, online: bool) -> tuple[Any, ...]:
     value = encode(client_state(client, online, AT_MS * 1000 + offset))
     return (client.encode(), value, "presence-state", 0, offset, AT_MS, None)
@@ -70,13 +81,7 @@ def test_bad_records_change_nothing_and_are_reported(spark: SparkSession, tmp_pa
     ensure_tables(str(tmp_path))
     spark.sparkContext.setLocalProperty(QUERY_ID, "a-query")
     reported: list[int] = []
-    table = current_table(
-        tmp_path,
-        PRESENCE,
-        client_presence.state_format(),
-        client_presence.columns(),
-        lambda batch: reported.extend(row.offset for row in batch.where("quarantined IS NOT NULL").collect()),
-    )
+    table = client_table(tmp_path, reported)
     bad = (b"c", b"not json", "presence-state", 0, 1, AT_MS, None)
     table(kafka_rows(spark, [told(0, "c", True), bad]), 0)
     table(kafka_rows(spark, [(*bad[:4], 2, *bad[5:])]), 1)
@@ -89,13 +94,7 @@ def test_an_end_of_a_key_that_is_no_text_is_reported(spark: SparkSession, tmp_pa
     ensure_tables(str(tmp_path))
     spark.sparkContext.setLocalProperty(QUERY_ID, "a-query")
     reported: list[int] = []
-    table = current_table(
-        tmp_path,
-        PRESENCE,
-        client_presence.state_format(),
-        client_presence.columns(),
-        lambda batch: reported.extend(row.offset for row in batch.where("quarantined IS NOT NULL").collect()),
-    )
+    table = client_table(tmp_path, reported)
     table(kafka_rows(spark, [told(0, "c", True), (b"\xff", None, "presence-state", 0, 1, AT_MS, None)]), 0)
     assert [row.client for row in read_table(spark, str(tmp_path), PRESENCE).collect()] == ["c"]
     assert reported == [1]
