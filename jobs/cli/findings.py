@@ -146,20 +146,18 @@ def open_files(limits: GatewayLimits, hard: int) -> Finding:
 
 def data_directory(data: Path, chosen_by: str) -> list[Finding]:
     """Free space in the data directory, and permissions for it."""
-    if not (existing := _existing(data)).is_dir():
+    existing = _existing(data)
+    if not existing.is_dir():
         found = f"{data} ({chosen_by}): {existing} is not a directory"
         return [Finding("data", found, "name another directory with --data")]
-    free_gb = shutil.disk_usage(_existing(data)).free / GIGABYTE
+    free_gb = shutil.disk_usage(existing).free / GIGABYTE
     remedy = None
     if free_gb < NEEDED_DISK_GB:
         remedy = f"free some space, or use --data with a directory that has {NEEDED_DISK_GB:g} GB free"
     findings = [Finding("data", f"{data} ({chosen_by}), {free_gb:.1f} GB free", remedy)]
-    if not _writable(data):
-        findings.append(
-            Finding(
-                "data", f"{_existing(data)} is not writable", "make it writable, or name another directory with --data"
-            )
-        )
+    if not _writable(existing):
+        remedy = "make it writable, or name another directory with --data"
+        findings.append(Finding("data", f"{existing} is not writable", remedy))
     return findings
 
 
