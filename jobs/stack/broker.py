@@ -14,6 +14,7 @@ from typing import NamedTuple
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from edge.durable import replace_file
 from jobs.errors import StackError
 
 NODE_ID = 1
@@ -117,11 +118,11 @@ def prepare(spec: BrokerSpec, java: str, classpath: str) -> list[str]:
 def cluster_id(spec: BrokerSpec) -> str:
     """The id of this directory's cluster: generated once, then always the same. Raises OSError."""
     path = spec.directory / "cluster.id"
-    if not path.exists() or not path.read_text().strip():
-        staged = path.with_name(".cluster.id")
-        staged.write_text(new_cluster_id() + "\n")
-        staged.replace(path)
-    return path.read_text().strip()
+    known = path.read_text().strip() if path.exists() else ""
+    if not known:  # it is new, or an earlier version has found a full disk
+        known = new_cluster_id()
+        replace_file(path, f"{known}\n".encode())
+    return known
 
 
 def new_cluster_id() -> str:
