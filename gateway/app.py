@@ -138,7 +138,9 @@ async def _serve(settings: Settings, part: str, stopping: asyncio.Future[None], 
             settings.kafka.ingress_partitions,
             lambda error: fatal(WaystationError(f"cannot write to the topic progress: {error.str()}")),
         ),
-        retained=RetainedMessages(gateway.limits.retained_messages, gateway.limits.retained_bytes),
+        retained=RetainedMessages(
+            gateway.limits.retained_messages, gateway.limits.retained_bytes, settings.kafka.shards
+        ),
         message_presence=MessagePresence(
             bus, topics.message_presence, settings.kafka.ingress_partitions, gateway.limits.message_presences, counts
         ),

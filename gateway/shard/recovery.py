@@ -73,7 +73,7 @@ class Recovery:
         """Reads what is the gateway's; returns the positions from which to consume it."""
         node = self._node
         if node.settings.gateway.cluster.enabled:
-            node.retained.share(node.settings.kafka.shards)
+            node.retained.share()
         ends = await node.bus.read(node.topics.retained, {0: 0}, self._fold_retained)
         node.retained.begin(ends[0])
         return {(node.topics.retained, 0): ends[0]} | await self._read_message_presence()

@@ -34,7 +34,8 @@ class RetainedMessages:
     `fences` are those of the topic where gateways share the shards (:meth:`share`), None without.
     """
 
-    def __init__(self, limit: int, limit_bytes: int) -> None:
+    def __init__(self, limit: int, limit_bytes: int, shards: int) -> None:
+        self._shards = shards
         self._limit = limit
         self._limit_bytes = limit_bytes
         self._bytes = 0
@@ -44,7 +45,7 @@ class RetainedMessages:
         self._last_number = 0
         self._to_fold: deque[tuple[int, int]] = deque()  # (offset, number) of those that Kafka has
         self._by_topic: dict[str, Message] = {}
-        self._expiry = RetainedExpiry(self._by_topic)
+        self._expiry = RetainedExpiry(self._by_topic, shards)
         self._newest: OrderedDict[tuple[str, str, int], int] = OrderedDict()  # of bundles: topic, source, incarnation
         self._folded_to = 0
         self._waiting: list[asyncio.Future[None]] = []
@@ -87,13 +88,13 @@ class RetainedMessages:
         """The topic was read up to `position`."""
         self._folded_to = max(self._folded_to, position)
 
-    def expired(self, now_ms: int) -> dict[str, Message]:
-        """By topic, messages whose time is over, and that this gateway is not replacing: they are to be ended."""
+    def expired(self, shard: int, now_ms: int) -> dict[str, int]:
+        """Messages whose time is over, and that this gateway is not replacing: a shard is to end them, as they are its
+        clients'. Their offsets by topic."""
         self._expiry.run(now_ms)
-        if not self._expiry.over:
-            return {}
-        on_way = {topic for topic, _ in self._on_way.values()}
-        return {topic: message for topic, message in self._expiry.over.items() if topic not in on_way}
+        over = self._expiry.over[shard]
+        on_way = {topic for topic, _ in self._on_way.values()} if over else ()
+        return {topic: message.offset for topic, message in over.items() if topic not in on_way}
 
     def sent(self, topic: str, size: int) -> int:
         """This gateway writes a message of a topic, with a `size` as in `has_capacity`; `stored` or `refused` follows,
@@ -111,9 +112,9 @@ class RetainedMessages:
         else:
             self._to_fold.append((offset, number))
 
-    def share(self, shards: int) -> None:
+    def share(self) -> None:
         """Gateways share the shards, so there are fences. Call it before anything is folded."""
-        self.fences = RetainedFences(shards)
+        self.fences = RetainedFences(self._shards)
 
     def when_counts(self, offset: int, then: Callable[[], None]) -> None:
         """Calls `then` once a record that this gateway has written is known to count, at once where that is certain;
@@ -235,7 +236,7 @@ class RetainedMessages:
         else:
             self._by_topic[topic] = message
             self._bytes += _size(message)
-        self._expiry.replaced(topic)
+        self._expiry.replaced(topic, old)
 
     async def matching(self, filters: Iterable[str]) -> AsyncIterator[tuple[str, Message]]:
         """Each filter with each retained message whose topic it matches, as it is when it is given.

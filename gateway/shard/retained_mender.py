@@ -16,7 +16,6 @@ from gateway.shard.messages import Message
 from gateway.shard.node import Node
 from gateway.shard.retained_fences import MEND_HEADER, Written, fence_key
 from schemas.envelope import Headers, Meta, ingress_headers
-from schemas.identity import shard_of
 
 _AT_ONCE = 1_000
 """Expired messages that are ended in one run."""
@@ -55,11 +54,10 @@ class RetainedMender:
 
     def _end_expired(self, epoch: int | None) -> None:
         """`epoch`: None if no other gateway writes to the topic."""
-        node, shards = self._node, self._node.settings.kafka.shards
-        expired = node.retained.expired(int(node.clock() * 1000))
-        mine = {t: m.offset for t, m in expired.items() if shard_of(m.source, shards) == self._shard}
-        self._ended = {t: at for t, at in self._ended.items() if mine.get(t) == at}  # on their way
-        for topic, offset in islice([one for one in mine.items() if one[0] not in self._ended], _AT_ONCE):
+        node = self._node
+        expired = node.retained.expired(self._shard, int(node.clock() * 1000))
+        self._ended = {t: at for t, at in self._ended.items() if expired.get(t) == at}  # on their way
+        for topic, offset in islice((one for one in expired.items() if one[0] not in self._ended), _AT_ONCE):
             self._ended[topic] = offset
             headers = None if epoch is None else _headers(None, Written(self._shard, epoch, offset))
             node.bus.produce(node.topics.retained, 0, topic.encode(), None, headers, self._stored)

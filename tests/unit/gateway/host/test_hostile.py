@@ -210,7 +210,7 @@ def test_retained_messages_are_looked_through_in_turns() -> None:
     """One pass for all filters of a SUBSCRIBE, and others have their turns meanwhile."""
 
     async def scenario() -> None:
-        retained = RetainedMessages(10_000, 1 << 30)
+        retained = RetainedMessages(10_000, 1 << 30, 1)
         for number in range(3_000):
             retained.fold(_Stored(f"k/{number % 10}/{number}", number))  # type: ignore[arg-type]
         turns = 0

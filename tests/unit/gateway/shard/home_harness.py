@@ -154,7 +154,7 @@ class HomeHarness:
             clock=self.clock,
             reporter=reporter,
             retained=RetainedMessages(
-                settings.gateway.limits.retained_messages, settings.gateway.limits.retained_bytes
+                settings.gateway.limits.retained_messages, settings.gateway.limits.retained_bytes, SHARDS
             ),
             message_presence=MessagePresence(
                 bus,

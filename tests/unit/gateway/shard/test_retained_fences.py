@@ -103,8 +103,8 @@ class Reader:
     """A gateway, as far as it folds the topic and mends for one shard; what it writes is stored later."""
 
     def __init__(self, log: Sequence[MemoryRecord], shard: int = 0, epoch: int = 0, now_ms: int = 0) -> None:
-        self.retained = RetainedMessages(100, 10_000)
-        self.retained.share(SHARDS)
+        self.retained = RetainedMessages(100, 10_000, SHARDS)
+        self.retained.share()
         self.epoch, self.now_ms = epoch, now_ms
         self.writes: deque[tuple[bytes, bytes | None, Headers | None]] = deque()
         self.bus, self.topics, self.clock = self, self, lambda: self.now_ms / 1000
