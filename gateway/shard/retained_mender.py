@@ -37,7 +37,8 @@ class RetainedMender:
         fences, bus, topic = self._node.retained.fences, self._node.bus, self._node.topics.retained
         if fences is None:
             self._end_expired(None)
-        if fences is None or not epoch:
+            return
+        if not epoch:
             return
         self._end_expired(epoch)
         unmended = fences.unmended(self._shard)
