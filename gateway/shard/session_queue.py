@@ -5,7 +5,7 @@ Pure: no clock, no I/O. Only this file sets the fields of :class:`SessionQueue`,
 """
 
 from collections import deque
-from collections.abc import Container
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 
 from gateway.shard.messages import Delivery
@@ -67,7 +67,7 @@ class SessionQueue(SessionLife):
         the backlog. `behind_backlog`: or behind it."""
         for waiting in (self.queue, self.tail) if behind_backlog else (self.queue,):
             for position, delivery in enumerate(waiting):
-                if not (delivery.sent or delivery.dup or delivery.packet_id):
+                if _is_unsent(delivery):
                     del waiting[position]
                     self.queued_bytes -= len(delivery.pending.message.payload)
                     self.put_back.discard(delivery.place)
@@ -76,7 +76,14 @@ class SessionQueue(SessionLife):
 
     def take_unsent_rows(self, rows: Container[int | None]) -> list[Delivery]:
         """Takes what waits in memory, was never sent, and is in one of these rows of the spool out of the queue."""
-        taken = [e for e in (*self.queue, *self.tail) if e.row in rows and not (e.sent or e.dup or e.packet_id)]
+        return self._take_all(lambda delivery: delivery.row in rows and _is_unsent(delivery))
+
+    def remove_qos0(self) -> list[Delivery]:
+        """Takes what waits at QoS 0 out of the queue."""
+        return self._take_all(lambda delivery: not delivery.qos)
+
+    def _take_all(self, is_wanted: Callable[[Delivery], bool]) -> list[Delivery]:
+        taken = [delivery for delivery in (*self.queue, *self.tail) if is_wanted(delivery)]
         if taken:
             gone = set(taken)
             self.queue = deque(delivery for delivery in self.queue if delivery not in gone)
@@ -84,16 +91,6 @@ class SessionQueue(SessionLife):
             self.queued_bytes -= sum(len(delivery.pending.message.payload) for delivery in taken)
             self.put_back.difference_update([delivery.place for delivery in taken])
         return taken
-
-    def remove_qos0(self) -> list[Delivery]:
-        """Takes what waits at QoS 0 out of the queue."""
-        waiting = (*self.queue, *self.tail)
-        removed = [delivery for delivery in waiting if not delivery.qos]
-        if removed:
-            self.queue = deque(delivery for delivery in self.queue if delivery.qos)
-            self.tail = deque(delivery for delivery in self.tail if delivery.qos)
-            self.queued_bytes -= sum(len(delivery.pending.message.payload) for delivery in removed)
-        return removed
 
     # -- the backlog ---------------------------------------------------------------------------------------------------
 
@@ -170,3 +167,8 @@ class SessionQueue(SessionLife):
     def forget_dropped(self, places: set[tuple[int, int]]) -> None:
         """Nothing brings those again."""
         self.dropped -= places
+
+
+def _is_unsent(delivery: Delivery) -> bool:
+    """Whether its client was never sent it."""
+    return not (delivery.sent or delivery.dup or delivery.packet_id)
