@@ -300,9 +300,12 @@ class LeaseKeeper:
             return
         self._look_at_members(now)
         for shard, state in enumerate(self._shards):
-            is_mine = self._stays and self._table[shard].released_by == self._me
-            if not state.owned and (is_mine or not self._is_draining):
+            if not state.owned and (self._takes_back(shard) or not self._is_draining):
                 yield from self._consider(shard, now)
+
+    def _takes_back(self, shard: int) -> bool:
+        """Whether it goes on while it drains, and has given up a shard that nobody has claimed yet."""
+        return self._stays and self._table[shard].released_by == self._me
 
     def _tick(self, now: float) -> Iterator[m.LeaseEffect]:
         if not self._is_started or self._is_verifying or not self._life.is_reading(now):
@@ -352,8 +355,8 @@ class LeaseKeeper:
                 state.to = there[0] if there else None
                 state.phase, state.freezing_since = "freezing", now
                 yield m.Freeze(shard, state.owned)
-        left = [s for s in range(len(self._shards)) if self._stays and self._table[s].released_by == self._me]
-        if not self._is_drained and not left and not any(state.owned or state.pending for state in self._shards):
+        is_left = any(s.owned or s.pending or self._takes_back(shard) for shard, s in enumerate(self._shards))
+        if not self._is_drained and not is_left:
             self._is_drained = True
             yield m.Drained()
 
