@@ -92,6 +92,11 @@ class MemoryBroker:
         for record in records:
             record.is_removed = record is not last[record.key()] or record.value() is None
 
+    def delete(self, topic: str, partition: int, before: int | None = None) -> None:
+        """Removes the records before an offset, or all, as if they were older than the topic keeps any."""
+        for record in self.partitions[topic, partition][:before]:
+            record.is_removed = True
+
     def listen(self, listener: Callable[[], None]) -> None:
         self._listeners.append(listener)
 

@@ -241,8 +241,7 @@ def test_what_kafka_has_deleted_meanwhile_is_not_waited_for(tmp_path: Path) -> N
         assert receiver.payloads == [b"gone"]
         harness.crash()
         shard = shard_of("receiver", SHARDS)
-        for record in harness.broker.partitions[harness.topics.egress, shard]:
-            record.is_removed = True
+        harness.broker.delete(harness.topics.egress, shard)
         receiver.mute = False
         await harness.restart()
         for client in (sender, receiver):

@@ -21,8 +21,7 @@ def test_the_catch_up_reader_ends_though_what_it_had_to_read_is_deleted(tmp_path
         await turn(2)  # a checkpoint notes that the reader reads
         sender.publish("a", b"gone", 1)
         harness.crash(stored=1)
-        for record in harness.broker.partitions[harness.topics.ingress, partition_of("sender", PARTITIONS)]:
-            record.is_removed = True
+        harness.broker.delete(harness.topics.ingress, partition_of("sender", PARTITIONS))
         await harness.start()
         await turn(LEAD_S + 10)
         assert not harness.is_reading
@@ -67,8 +66,7 @@ def test_direct_deliveries_do_not_wait_for_deleted_instructions(tmp_path: Path) 
         sender.publish("a", b"gone", 2)
         await turn(2)  # a checkpoint has seen it, and the spool does not have it yet
         harness.crash()
-        for record in harness.broker.partitions[harness.topics.egress, shard_of("receiver", SHARDS)]:
-            record.is_removed = True
+        harness.broker.delete(harness.topics.egress, shard_of("receiver", SHARDS))
         receiver.mute = False
         await harness.restart()
         for client in (sender, receiver):
