@@ -4,10 +4,12 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+from gateway.memory_bus import MemoryRecord
 from gateway.shard.fences import write_fences
 from gateway.shard.home import Home
 from gateway.shard.ingress_fences import FENCES_KEY, write_ingress_fences
 from gateway.shard.recovery import Recovery
+from schemas.events import RouteEvent, encode
 from schemas.identity import shard_of
 from schemas.leases import Claimant
 from tests.unit.gateway.shard.home_client import Client
@@ -96,6 +98,11 @@ class Clustered(TwoGateways):
                     self.broker.append(sent.record)
         gateway.bus.crash()
         gateway.spools.close()
+
+    def drop_late(self, number: int, route_key: str) -> None:
+        """An earlier owner of a shard drops a route that the present one needs."""
+        drop = RouteEvent(op="drop", shard=number, route_key=route_key)
+        self.broker.append(MemoryRecord((self.topics.routes, 0), drop.kafka_key.encode(), encode(drop), []))
 
     def fences(self) -> int:
         """Fence messages on `ingress`."""

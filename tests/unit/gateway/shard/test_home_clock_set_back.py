@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-from gateway.memory_bus import MemoryRecord
-from schemas.events import RouteEvent, encode
 from tests.unit.gateway.shard.clustered import Clustered
 from tests.unit.gateway.shard.home_harness import LEAD_S, HomeHarness, turn
 from tests.unit.gateway.shard.virtual_time import run
@@ -76,9 +74,7 @@ def test_a_route_that_an_earlier_owner_drops_late_is_added_again_all_the_same(tm
         owner = harness.owner(1)
         assert owner is not None
         owner.node.clock = lambda: harness.clock() - BACK_S
-        drop = RouteEvent(op="drop", shard=1, route_key="a")
-        place = harness.topics.routes, 0
-        harness.broker.append(MemoryRecord(place, drop.kafka_key.encode(), encode(drop), []))
+        harness.drop_late(1, "a")
         for number in range(2 * int(LEAD_S) + 60):
             sender.publish("a", b"%d" % number, 1)
             await turn(1)

@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.memory_bus import MemoryRecord
 from gateway.shard.routes import ROUTE_LINGER_S
-from schemas.events import RouteEvent, decode, encode
+from schemas.events import RouteEvent, decode
 from tests.unit.gateway.shard.clustered import Clustered
 from tests.unit.gateway.shard.home_harness import LEAD_S, HomeHarness, turn
 from tests.unit.gateway.shard.virtual_time import run
@@ -88,9 +87,7 @@ def test_a_drop_of_which_nobody_knew_is_undone_at_the_next_start(tmp_path: Path)
         receiver = await harness.client(harness.names(1)[0])
         await receiver.subscribe("a")
         await turn(LEAD_S + 5)
-        drop = RouteEvent(op="drop", shard=1, route_key="a")
-        place = harness.topics.routes, 0
-        harness.broker.append(MemoryRecord(place, drop.kafka_key.encode(), encode(drop), []))
+        harness.drop_late(1, "a")
         owner = harness.owner(1)
         assert owner is not None
         owner.kill()
