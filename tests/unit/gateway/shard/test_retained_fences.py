@@ -3,7 +3,6 @@
 from collections import Counter, deque
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -108,7 +107,6 @@ class Reader:
         self.epoch, self.now_ms = epoch, now_ms
         self.writes: deque[tuple[bytes, bytes | None, Headers | None]] = deque()
         self.bus, self.topics, self.clock = self, self, lambda: self.now_ms / 1000
-        self.settings = SimpleNamespace(kafka=SimpleNamespace(shards=SHARDS))
         self._mender = RetainedMender(self, shard)  # type: ignore[arg-type]
         for record in log:
             self.retained.fold(record)
