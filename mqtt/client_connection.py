@@ -99,8 +99,8 @@ class ClientConnection:
     # -- in ------------------------------------------------------------------------------------------------------------
 
     def receive(self, data: bytes | memoryview, now: float) -> list[Event]:
-        """The events that `data` completes; `data` may be reused afterwards, and is empty if the server has shown a sign of
-        life otherwise: it has taken some of what waited for it. Never raises for what the server sent."""
+        """The events that `data` completes; `data` may be reused afterwards. Empty `data` is a sign of life too: the
+        server has taken some of what waited for it. Never raises for what the server sent."""
         if self.state is State.CLOSED:
             return []
         self._keep_alive.received(now)

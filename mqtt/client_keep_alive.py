@@ -15,7 +15,7 @@ class Due(Enum):
 
 class KeepAlive:
     """The timers of one connection. A ping goes out every 0.75 x keep alive, whatever else is sent, so that clients
-    that only send also notice a dead server. An answer is overdue if the server has shown no sign of life at all for the
+    that only send also notice a dead server. An answer is overdue if the server has shown no sign of life for the
     time-out."""
 
     __slots__ = ("_answer_by", "_answer_timeout_s", "_interval_s", "_last_received", "_ping_at")
