@@ -339,6 +339,7 @@ def test_who_no_longer_waits_for_the_end_leaves_no_file_open(tmp_path: Path, tur
             await one.__aenter__()
             await one.connected()
             await given_up(one.close(), turns)
+            assert turns == 0 or (one._closing is not None and one._closing.done()), "the file is not released yet"
             await asyncio.gather(one.close(), one.close())
             async with client(server.url, store=tmp_path / "o") as again:
                 await again.connected()

@@ -54,6 +54,7 @@ def test_who_no_longer_waits_for_the_end_leaves_no_file_open(tmp_path: Path, tur
             one = subscriber(server, tmp_path / "s")
             await one.__aenter__()
             await given_up(one.close(), turns)
+            assert turns == 0 or (one._closing is not None and one._closing.done()), "the file is not released yet"
             await asyncio.gather(one.close(), one.close())
             async with subscriber(server, tmp_path / "s"):
                 await subscribed(server)
