@@ -58,6 +58,12 @@ class Hostile:
         self.contact = Contact(self.carrier, 100)
         self.answers = FrameBuffer(10**9)
 
+    def beside(self, now: float = 100) -> "Hostile":
+        """Another peer of the same carrier."""
+        other = Hostile()
+        other.carrier, other.contact = self.carrier, Contact(self.carrier, now)
+        return other
+
     def sends(self, *frames: Frame, now: float = 100) -> list[Event]:
         events: list[Event] = []
         for frame in frames:

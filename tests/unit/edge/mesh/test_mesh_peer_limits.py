@@ -4,7 +4,6 @@ import pytest
 
 from bundles import bundle as bundle_format
 from bundles.errors import FormatError
-from edge.mesh.contact import Contact
 from edge.mesh.contact_events import Received
 from edge.mesh.contact_frames import (
     Accept,
@@ -55,8 +54,7 @@ def test_a_bundle_that_is_arriving_from_another_peer_is_declined() -> None:
     for ended, answer in ((False, Decline(message.message_id, Reason.BUSY)), (True, Accept(message.message_id))):
         if ended:
             first.contact.eof()
-        second = Hostile()
-        second.carrier, second.contact = first.carrier, Contact(first.carrier, 100)
+        second = first.beside()
         second.sends(*BEGINNING, offer)
         assert second.hears()[-1] == answer
 
@@ -68,8 +66,7 @@ def test_a_bundle_that_a_peer_never_ends_may_come_from_another() -> None:
     encoded = bundle_format.encode(message.carried(0))
     slow = Hostile()
     slow.sends(*BEGINNING, offer, Data(message.message_id, 0, encoded[:-1]))
-    honest = Hostile()
-    honest.carrier, honest.contact = slow.carrier, Contact(slow.carrier, 130)
+    honest = slow.beside(130)
     honest.sends(*BEGINNING, offer, now=129)
     assert honest.hears()[-1] == Decline(message.message_id, Reason.BUSY)
     honest.sends(offer, now=130)
@@ -129,8 +126,7 @@ def test_offers_of_which_nothing_comes_leave_room_for_others() -> None:
     assert sum(isinstance(one, Accept) for one in hostile.hears()) == 2, "a sixteenth of the store"
     hostile.carrier.submit(bundle(1, "a", size=9_000), 100)
     message = bundle(100, "c")
-    honest = Hostile()
-    honest.carrier, honest.contact = hostile.carrier, Contact(hostile.carrier, 100)
+    honest = hostile.beside()
     honest.sends(*BEGINNING, Offer(message.header, message.size, 8, 1, 0))
     assert honest.hears()[-1] == Accept(message.message_id)
 
