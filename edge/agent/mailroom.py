@@ -72,8 +72,8 @@ class Mailroom:
         return f"to {mail.sender}, as {', '.join(ids)}"
 
     async def _tell(self, route: str, mail: Mail, failures: list[Failure]) -> list[str]:
-        """Sends the report; returns its id. One that is too large goes without the mail's header, or else in parts.
-        Raises NotAccepted; MessageTooLarge if that of one recipient is too large."""
+        """Sends the report; returns the ids of its parts. One that is too large goes without the mail's header, or else
+        in parts. Raises NotAccepted; MessageTooLarge if that of one recipient is too large."""
         found = report(mail, failures, reporter=self._host, at=datetime.fromtimestamp(self._wall_s(), UTC))
         assert found is not None  # it has a sender
         try:
