@@ -156,15 +156,15 @@ class Discovery:
         if properties.get("v") != VERSION or not peer or peer == self._name or not addresses or not info.port:
             return
         address = addresses[0], info.port
-        if name not in self._found and not self._has_capacity():
+        if name not in self._found and not self._make_capacity():
             return
         if self._found.get(name, address) != address:
             self._forget(name)
         self._found[name] = address
         self._on_found(address, peer)
 
-    def _has_capacity(self) -> bool:
-        """Whether one more may be remembered; another one may give way."""
+    def _make_capacity(self) -> bool:
+        """Whether one more may be remembered: for it another one may give way."""
         if len(self._found) < FOUND_MAX:
             return True
         addresses: set[Address] = set()
