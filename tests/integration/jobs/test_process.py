@@ -20,6 +20,7 @@ from jobs.stack.process import (
     stop_all,
     wait_until,
 )
+from tests.integration.jobs.stepped_clock import step_wall_clock
 
 only_linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has start ids")
 
@@ -49,12 +50,6 @@ def start(tmp_path):
     for process in started:
         process.kill()
         wait_until(process.ended, DEADLINE_S)
-
-
-def step_wall_clock(monkeypatch: pytest.MonkeyPatch, step_s: float) -> None:
-    """Every create time is computed from the wall clock, so a step shifts it."""
-    create_time = psutil.Process.create_time
-    monkeypatch.setattr(psutil.Process, "create_time", lambda self: create_time(self) + step_s)
 
 
 def log_line(tmp_path: Path) -> str:

@@ -20,6 +20,7 @@ from jobs.stack.parts import announced
 from jobs.stack.process import Identity, can_take_priority_back, wait_until
 from jobs.stack.state import StackState, forget_state, hold, read_state, running_state, stop_leftovers, write_state
 from jobs.stack.supervisor import Died, Event, Limits, Ready, Stopped, Supervisor
+from tests.integration.jobs.stepped_clock import step_wall_clock
 from tests.integration.jobs.ticking import DEADLINE_S, tick_until
 
 ROOT = Path(__file__).parents[3]
@@ -212,8 +213,7 @@ def test_a_part_that_is_not_ready_in_time_ends_the_start(make, tmp_path):
 def test_a_step_of_the_wall_clock_ends_no_part(make, tmp_path, events, monkeypatch):
     running = make(worker(tmp_path, "one"))
     tick_until(running, lambda: running.ready)
-    create_time = psutil.Process.create_time
-    monkeypatch.setattr(psutil.Process, "create_time", lambda self: create_time(self) + 3600.0)
+    step_wall_clock(monkeypatch, 3600.0)
     monkeypatch.setattr(time, "time", lambda now=time.time: now() + 3600.0)
     pid = pid_of(tmp_path, "one")
     running.tick()
@@ -222,8 +222,7 @@ def test_a_step_of_the_wall_clock_ends_no_part(make, tmp_path, events, monkeypat
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has start ids")
 def test_a_step_of_the_wall_clock_hides_no_stack_and_no_leftover(tmp_path, killed_up, monkeypatch):
-    create_time = psutil.Process.create_time
-    monkeypatch.setattr(psutil.Process, "create_time", lambda self: create_time(self) + 3600.0)
+    step_wall_clock(monkeypatch, 3600.0)
     assert all(left.identity.alive() for left in killed_up.processes)
     assert stop_leftovers(tmp_path, LIMITS.stop_timeout_s) == ["two", "one"]
     assert not any(left.identity.alive() for left in killed_up.processes)
