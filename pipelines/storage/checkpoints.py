@@ -93,7 +93,8 @@ class Checkpoint:
 
     def _damaged(self, name: str) -> DamagedCheckpoint:
         return DamagedCheckpoint(
-            f'{name} in {self.uri} is damaged: see "a checkpoint is lost" in docs/data-engineers.md'
+            f'{name} in {self.uri} is damaged: see "a power failure has damaged a file of a checkpoint" in '
+            "docs/data-engineers.md"
         )
 
     def _batches(self, log: str) -> list[int]:
