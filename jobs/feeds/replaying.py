@@ -54,7 +54,7 @@ def merged(log: FeedLog, part: Part) -> Iterator[str]:
             case FeedMessage() as message if part.has(message):
                 yield from _lines(merger.take(entry.feed, (message,), now_ms), part)
             case FeedMessage(stream, sequence) | PassedRecord(stream, sequence) if part.stream in (None, stream):
-                # Of a message this says: it is beyond the last, so nothing more comes up to there.
+                # A message with another number than asked for only says how far its slot has come.
                 through = sequence if part.last is None else min(sequence, part.last)
                 yield from _lines(merger.apply(Passed(entry.feed, stream, through), now_ms), part)
     for feed in FEEDS:
