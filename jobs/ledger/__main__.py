@@ -17,10 +17,8 @@ from importlib import resources
 from pathlib import Path
 from threading import Event, Thread
 
-import pyarrow as pa
 import structlog
 from confluent_kafka import KafkaException, Producer
-from deltalake.exceptions import DeltaError
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -40,6 +38,7 @@ from jobs.runtime.storage import storage_settings
 from pipelines import sinks
 from pipelines.feeds.comparison import FeedComparison
 from pipelines.ledger.batch_limiter import BatchLimiter
+from pipelines.storage.table_files import READ_ERRORS
 from schemas.errors import WaystationError
 from schemas.events import PresenceEvent, RouteEvent, encode
 from schemas.readiness import announce_ready
@@ -60,8 +59,8 @@ STOP_SHARE = 0.5
 POOLS = {"routes": "routes", "presence_state": "presence", "message_presence_state": "presence"}
 """The queries whose results are awaited; all others write history."""
 
-START_ERRORS = (PySparkException, Py4JJavaError, WaystationError, DeltaError, pa.ArrowException, OSError)
-"""The exceptions of a start: Spark's, ours, and those of reading tables and checkpoints, which may be damaged."""
+START_ERRORS = (PySparkException, Py4JJavaError, WaystationError, *READ_ERRORS)
+"""The exceptions of a start: Spark's, ours, and those of reading tables and checkpoints."""
 
 WAITING = "Waiting for"
 """Prefix of Spark's status of a query between its triggers; it does not appear before the first one."""

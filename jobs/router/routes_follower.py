@@ -3,20 +3,18 @@
 from collections.abc import Callable
 from threading import Event, Thread
 
-import pyarrow as pa
 import structlog
-from deltalake.exceptions import DeltaError
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
 from jobs.observe.progress import first_line
 from jobs.runtime.application import JVM_GONE
 from pipelines.routing.routes_in_memory import RoutesInMemory
+from pipelines.storage.table_files import READ_ERRORS
 
 LOOK_S = 0.5
-UNREADABLE = (PySparkException, Py4JError, DeltaError, pa.ArrowException, OSError)
-"""The exceptions of a read if the table or its checkpoint does not exist, or cannot be reached, or a file is damaged:
-after a power failure it may be cut off."""
+UNREADABLE = (PySparkException, Py4JError, *READ_ERRORS)
+"""The exceptions of a read, with Spark or without, of a table or a checkpoint that cannot be read just now."""
 
 log = structlog.get_logger(__name__)
 

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
-from deltalake.exceptions import CommitFailedError
+from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction, RemoveAction
 from pyarrow.fs import FileInfo, FileSelector, FileType, PyFileSystem
@@ -40,6 +40,10 @@ LONGEST_STATISTIC = 64
 MILLISECOND = timedelta(milliseconds=1)
 
 MOST_TRIES = 5
+
+READ_ERRORS = (DeltaError, pa.ArrowException, OSError)
+"""The exceptions of a read without Spark if the table or its checkpoint does not exist, or cannot be reached, or a file
+is damaged: after a power failure it may be cut off."""
 
 
 def until_committed() -> Retrying:
