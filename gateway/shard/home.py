@@ -192,11 +192,12 @@ class Home:
         for those whose connections can be passed to the gateway `to`. Runs `then` as soon as the other home may start
         it; what is left of it here ends afterwards. Raises ShardLost."""
         home = self.shards[number]
-        await self._node.bus.unassign([(self._node.topics.egress, number)])
-        self._consumers.pop(number, None)
+        leaving = self.moved_clients.leaving(home, to) if to and self.moved_clients is not None else None
         try:
-            moved = self.moved_clients if to else None
-            await home.freeze(None if moved is None else moved.leaving(home, to))
+            held = [] if leaving is None else [leaving.hold()]
+            await together(self._node.bus.unassign([(self._node.topics.egress, number)]), *held)
+            self._consumers.pop(number, None)
+            await home.freeze(leaving)
             while not self._ways.are_idle(number):  # what it has said must precede what the next home says
                 await home.writer.durable(home.writer.barrier)
             home.promises.lose()

@@ -189,11 +189,9 @@ class ShardHome:
         await self._checkpointer.relinquish_finished()
 
     async def freeze(self, leaving: LeavingClients | None = None) -> None:
-        """Ends the connections of the shard's clients, but for those of `leaving` that it passes on, and all work on
-        it, and writes its positions to Kafka; the file is left as it is. Call it once no more records come. Raises
-        ShardLost."""
-        if leaving is not None:
-            await leaving.hold()
+        """Ends the connections of the shard's clients, but for those of `leaving`, held already, that it passes on, and
+        all work on it, and writes its positions to Kafka; the file is left as it is. Call it once no more records come.
+        Raises ShardLost."""
         self.shares.requests.stop()
         self.feeds.stop()
         await self._operations.end()
