@@ -40,6 +40,13 @@ from schemas.topics import NO_GROUP
 
 _POLL_S = 0.001
 _IDLE_POLL_S = 0.05
+_CONSUMER_POLL_S = 0.004
+"""How long a change of what is consumed waits while no records come."""
+
+_FETCH_MS = 10
+"""Records arrive at once in any case. This is how long a partition assigned during a fetch waits, and how often an idle
+broker is asked."""
+
 _BATCH = 200
 _BATCHES_AHEAD = 4
 _ANSWER_S = 2.0
@@ -277,9 +284,7 @@ class KafkaBus:
                 "group.id": NO_GROUP,
                 "enable.auto.commit": False,
                 "fetch.error.backoff.ms": 50,
-                # Records arrive at once in any case. This is how long a partition assigned during a fetch waits, and
-                # how often an idle broker is asked.
-                "fetch.wait.max.ms": 20,
+                "fetch.wait.max.ms": _FETCH_MS,
                 "statistics.interval.ms": STATISTICS_MS,
                 "stats_cb": self.stats.take_consumer,
                 "auto.offset.reset": "earliest",  # if a position is already deleted: skip nothing that remains
@@ -292,7 +297,7 @@ class KafkaBus:
                     if command is None:
                         return
                     command(consumer)
-                first = consumer.poll(0.02)
+                first = consumer.poll(_CONSUMER_POLL_S)
                 if first is None:
                     continue
                 batch = [cast(Record, r) for r in [first, *consumer.consume(_BATCH, 0)] if r.error() is None]
