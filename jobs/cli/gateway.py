@@ -109,14 +109,15 @@ def _replace(options: Shared, data: Path, state: StackState, part: str, timeout_
 
 
 def _drain(cluster: Cluster, name: str, timeout_s: float) -> None:
-    """Raises GatewayApiError if the gateway refuses, or still owns shards in the end."""
+    """Raises GatewayApiError if the gateway refuses, or still has shards in the end. One that it has released counts
+    until another gateway has claimed it: if none does, it comes back."""
     cluster.gateway(name)
     cluster.api_of(name).drain()
     shown = None
 
     def is_drained() -> bool:
         nonlocal shown
-        left = len(cluster.gateway(name)["shards"])
+        left = sum(name in (one["owner"], one["released_by"]) for one in cluster.shards())
         if left != shown:
             output().print(f"{name}: {_shards(left)} left", markup=False)
         shown = left

@@ -24,13 +24,15 @@ CONFIGURATION = Path(__file__).parents[4] / "conf" / "base.toml"
 
 class FakeCluster:
     """The leases that all gateways of the cluster see. `owners` by shard; a shard moves when the admin API is asked
-    for it, if `moves`. Gateways in `starting` answer as such. `refusal`: what commands are refused with. `sessions`:
-    the gateway of each client. `lag`: of every standby. `asked`: (gateway, method, path, token)."""
+    for it, if `moves`. `released_by`: who has given up a shard that nobody has claimed yet. Gateways in `starting`
+    answer as such. `refusal`: what commands are refused with. `sessions`: the gateway of each client. `lag`: of every
+    standby. `asked`: (gateway, method, path, token)."""
 
     def __init__(self, names: Iterable[str], shards: int = 4) -> None:
         self.names = list(names)
         self.owners: list[str | None] = [self.names[n % len(self.names)] for n in range(shards)]
         self.epochs = [1] * shards
+        self.released_by: dict[int, str] = {}
         self.boots = dict.fromkeys(self.names, 1)
         self.states = dict.fromkeys(self.names, "up")
         self.lag: dict[str, Any] | None = {"is_warm": True, "behind_records": 3, "behind_s": 0.25}
@@ -61,10 +63,10 @@ class FakeCluster:
             return {
                 "shard": number,
                 "epoch": self.epochs[number],
-                "state": "owned" if owner else "none",
+                "state": "owned" if owner else "released" if number in self.released_by else "none",
                 "owner": owner,
                 "is_fenced": owner is not None,
-                "released_by": None,
+                "released_by": self.released_by.get(number),
                 "successor": None,
                 "standbys": [name for name in self.names if name != owner],
                 "phase": "serving" if owner == me else "idle",

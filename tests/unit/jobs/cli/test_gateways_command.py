@@ -131,6 +131,15 @@ def test_a_drain_ends_when_no_shard_is_left(run: Run, stack: FakeGateways, capfd
     assert "gw-1" not in stack.cluster.owners
 
 
+def test_a_drain_goes_on_while_nobody_has_claimed_what_the_gateway_has_released(
+    run: Run, stack: FakeGateways, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Its successor may be lost: then the shard comes back."""
+    stack.cluster.owners[0], stack.cluster.released_by[0] = None, "gw-1"
+    assert run("gateway", "drain", "gw-1", "--timeout", "0") == 1
+    assert capfd.readouterr().out == "gw-1: 1 shard left\n"
+
+
 def test_a_drain_that_takes_too_long_goes_on_and_says_how_far_it_is(
     run: Run, stack: FakeGateways, capfd: pytest.CaptureFixture[str]
 ) -> None:
