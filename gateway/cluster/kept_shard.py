@@ -15,7 +15,7 @@ class KeptShard:
     begin anew; `tried`: the highest epoch that this process has written; `written`: when it wrote the claims that are
     not read yet, by epoch; `fence`: the highest fence seen. `claimable_since`: when it was first seen that the shard
     needs another owner. `is_followed`: this member keeps it warm. `ready`: the standbys that are warm; `to`: the member
-    to which the shard is to move; `to_seen`: when that could own shards last.
+    to which the shard is to move; `to_since`: since when; `to_seen`: when that could own shards last.
     """
 
     def __init__(self) -> None:
@@ -32,6 +32,6 @@ class KeptShard:
         self.is_followed = False
         self.ready: set[str] = set()
         self.to: str | None = None
-        self.to_seen = 0.0
+        self.to_since = self.to_seen = 0.0
         self.freezing_since = 0.0
         self.standbys_at = float("-inf")

@@ -263,21 +263,22 @@ class LeaseKeeper:
         state = self._shards[shard]
         self._look_at_members(now)
         if state.phase == "serving" and to != self._me.name and self._is_member(to):
-            state.to = to
+            state.to, state.to_since = to, now
             yield from self._go_on_with_move(shard, now)
 
     def _go_on_with_move(self, shard: int, now: float) -> Iterator[m.LeaseEffect]:
-        """Silence of the member to which the shard is to move may be short."""
+        """Silence of the member to which the shard is to move may be short. One that never gets warm does not keep the
+        other shards from moving."""
         state = self._shards[shard]
         if state.phase != "serving" or state.to is None:
             return
-        if self._is_member(state.to):
-            state.to_seen = now
-            if state.to in state.ready or self._is_draining:
-                state.phase, state.freezing_since = "freezing", now
-                yield m.Freeze(shard, state.owned)
-        elif now - state.to_seen > self._timings.settle_s:
-            yield m.MoveGivenUp(shard, state.to)
+        is_member = self._is_member(state.to)
+        state.to_seen = now if is_member else state.to_seen
+        if is_member and (state.to in state.ready or self._is_draining):
+            state.phase, state.freezing_since = "freezing", now
+            yield m.Freeze(shard, state.owned)
+        elif now - state.to_seen > self._timings.settle_s or now - state.to_since > self._timings.warm_s:
+            yield m.MoveGivenUp(shard, state.to, is_lost=not is_member)
             state.to = None
 
     def _is_member(self, name: str) -> bool:

@@ -184,10 +184,11 @@ class Resume(NamedTuple):
 
 
 class MoveGivenUp(NamedTuple):
-    """The shard stays here: the member to which it was to move is lost."""
+    """The shard stays here: the member to which it was to move is lost, or has not become warm in time."""
 
     shard: int
     to: str
+    is_lost: bool
 
 
 class DrainWaits(NamedTuple):

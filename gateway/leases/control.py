@@ -225,8 +225,9 @@ class Control:
                     self._verifying = self._spawn(self._verify())
                 case m.Resume():
                     self._homes.resume()
-                case m.MoveGivenUp(shard, to):
-                    log.warning("shard not moved: its new gateway is lost", shard=shard, to=to)
+                case m.MoveGivenUp(shard, to, is_lost):
+                    why = "is lost" if is_lost else "does not become warm"
+                    log.warning(f"shard not moved: its new gateway {why}", shard=shard, to=to)
                 case m.DrainWaits():
                     log.warning("shards stay at a drained gateway: no other gateway can take them")
                 case m.Drained():

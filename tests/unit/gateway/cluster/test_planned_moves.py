@@ -54,11 +54,21 @@ def test_a_move_to_a_member_that_is_lost_is_given_up() -> None:
     member.tell(m.MoveTo(0, "b"))
     member.living = [ME, C]
     effects = member.passes(LifeTimings().silent_s + TIMINGS.settle_s + 0.2)
-    assert [each for each in effects if isinstance(each, m.MoveGivenUp)] == [m.MoveGivenUp(0, "b")]
+    assert [each for each in effects if isinstance(each, m.MoveGivenUp)] == [m.MoveGivenUp(0, "b", is_lost=True)]
     assert member.keeper.successor(0) == ""
     member.living = [ME, B, C]
     member.passes(0.2)
     assert member.tell(m.StandbyReady(0, "b")) == []
+
+
+def test_a_move_to_a_member_that_never_becomes_warm_is_given_up() -> None:
+    """Its disk may be full. Otherwise no other shard of this member would move to balance the load."""
+    member = Member(living=[ME, B, C]).starts().serves()
+    member.tell(m.MoveTo(0, "b"))
+    assert not [each for each in member.passes(TIMINGS.warm_s - 1.0) if isinstance(each, m.MoveGivenUp)]
+    given_up = [each for each in member.passes(1.5) if isinstance(each, m.MoveGivenUp)]
+    assert given_up == [m.MoveGivenUp(0, "b", is_lost=False)]
+    assert member.keeper.successor(0) == ""
 
 
 def test_the_previous_owner_claims_again_if_the_successor_does_not() -> None:
