@@ -24,6 +24,7 @@ from gateway.shard.publishes import InboundPosition
 from gateway.shard.publishing import Publisher
 from gateway.shard.record_batches import RecordBatches
 from gateway.shard.recovery import Recovery, known_routes
+from gateway.shard.regular_work import RegularWork
 from gateway.shard.rules import ClientRules
 from gateway.shard.session import Session
 from gateway.shard.shard import Shard
@@ -39,13 +40,6 @@ from mqtt.codes import ReasonCode
 from schemas.identity import shard_of
 from schemas.leases import Claimant
 from schemas.origin import HTTP_FLAG
-
-_HOUSEKEEPING_S = 1.0
-_ENDS_EVERY_S = 10.0
-"""How often a gateway learns where `ingress` ends, so that a start reads no more than that again."""
-
-_ROUTES_EVERY_S = 10.0
-"""How often a gateway that shares shards reads the topic `routes` on, at most: several times within `route_lead_s`."""
 
 log = structlog.get_logger(__name__)
 
@@ -63,7 +57,6 @@ class Home:
         self.message_presence = node.message_presence
         self.hold = node.hold
         self._tasks: set[asyncio.Task[None]] = set()
-        self._next_ends = self._next_routes = 0.0
         self._earlier = earlier
         self._routes = known_routes(node) if node.settings.gateway.cluster.enabled else None
         self._ingress = IngressReader(node.bus, node.topics.ingress, node.settings.kafka.ingress_partitions)
@@ -74,6 +67,8 @@ class Home:
         self._ways = ShareWays(node.bus, node.topics.egress, self._shares_of, node.ready, soon, node.on_fatal)
         self.shards = {number: self._home(number, file, 0) for number, file in files.items()}
         self.records = RecordBatches(node, self._ingress, self._consumers).take
+        of = self.shards, self._ingress, self._routes, self._presence
+        self.regular = RegularWork(node, *of, lambda: self.records([]))
 
     def _home(self, number: int, file: SpoolThread, epoch: int) -> ShardHome:
         """The home of a shard in `epoch`; records come to it from now on, as far as they are read."""
@@ -106,9 +101,8 @@ class Home:
         for error in (await self._begin(start, *self.shards.values())).values():
             raise error
         self._presence.heartbeat()  # before any client of this process: those of earlier ones are void from now on
-        self._spawn(self._heartbeats())
-        self._spawn(self._checkpoints())
-        self._spawn(self._housekeeping())
+        for work in (self.regular.heartbeats, self.regular.checkpoints, self.regular.housekeeping):
+            self._spawn(work())
 
     async def start_shards(
         self,
@@ -338,55 +332,6 @@ class Home:
 
     def _instructed_to(self, partition: int) -> int:
         return max((home.state.order.instructed_to(partition) for home in self.shards.values()), default=0)
-
-    # -- time ----------------------------------------------------------------------------------------------------------
-
-    async def _checkpoints(self) -> None:
-        while await self._pause(self._node.settings.gateway.checkpoint_s):
-            await asyncio.gather(*(home.checkpoint() for home in self.shards.values()))
-
-    async def _heartbeats(self) -> None:
-        while await self._pause(self._node.settings.presence.heartbeat_s):
-            self._presence.heartbeat()
-
-    async def _housekeeping(self) -> None:
-        while await self._pause(_HOUSEKEEPING_S):
-            now, running_s = self._node.clock(), asyncio.get_running_loop().time()  # `now` may be set back
-            self._node.message_presence.forget(now)
-            try:
-                await self._look_where_ingress_ends(running_s)
-                await self._look_at_routes(running_s)
-                for home in list(self.shards.values()):
-                    if await home.keep(now):
-                        self.records([])
-            except BusError as error:  # the next time, perhaps
-                log.warning("housekeeping failed", reason=str(error))
-
-    async def _look_where_ingress_ends(self, running_s: float) -> None:
-        """Publishes say it only of partitions that they go to: positions of shards without any follow this."""
-        if running_s < self._next_ends:
-            return
-        self._next_ends = running_s + _ENDS_EVERY_S
-        ends = await self._ingress.end_offsets()
-        for home in self.shards.values():
-            home.inbound.nothing_before(ends)
-
-    async def _look_at_routes(self, running_s: float) -> None:
-        """So that a takeover has little to read, and what an earlier owner of a shard drops late is added again."""
-        if self._routes is None or running_s < self._next_routes:
-            return
-        self._next_routes = running_s + min(_ROUTES_EVERY_S, self._node.settings.router.route_lead_s / 4)
-        await self._routes.read_on()
-        for number, home in self.shards.items():
-            if not home.promises.is_lost:
-                home.routes.mend(self._routes.dropped(number))
-
-    async def _pause(self, seconds: float) -> bool:
-        """False if the home stops meanwhile."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._node.stopping.wait()
-        return not self._node.stopping.is_set()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)

@@ -46,8 +46,8 @@ class Clustered(TwoGateways):
         gateway.bus.start(home.records)
         await gateway.bus.assign(await Recovery(gateway.node, {}).node())
         gateway.node.numbers.begin(self.clock(), 0)
-        home._spawn(home._checkpoints())
-        home._spawn(home._housekeeping())
+        home._spawn(home.regular.checkpoints())
+        home._spawn(home.regular.housekeeping())
         return gateway
 
     async def take_over(
