@@ -188,8 +188,9 @@ class Home:
         home = self.shards[number]
         leaving = self.moved_clients.leaving(home, to) if to and self.moved_clients is not None else None
         try:
+            unassigned = self._node.bus.unassign([(self._node.topics.egress, number)])
             held = [] if leaving is None else [leaving.hold()]
-            await together(self._node.bus.unassign([(self._node.topics.egress, number)]), *held)
+            await together(unassigned, self.regular.note_end_of_ingress(home), *held)
             self._consumers.pop(number, None)
             await home.freeze(leaving)
             while not self._ways.are_idle(number):  # what it has said must precede what the next home says

@@ -70,8 +70,12 @@ class RegularWork:
         if running_s < self._next_ends:
             return
         self._next_ends = running_s + _ENDS_EVERY_S
+        await self.note_end_of_ingress(*self._shards.values())
+
+    async def note_end_of_ingress(self, *homes: ShardHome) -> None:
+        """The next start of these shards reads nothing again that is on `ingress` now. Raises BusError."""
         ends = await self._ingress.end_offsets()
-        for home in self._shards.values():
+        for home in homes:
             home.inbound.nothing_before(ends)
 
     async def _look_at_routes(self, running_s: float) -> None:
