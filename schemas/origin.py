@@ -4,7 +4,8 @@ from typing import Literal
 
 Origin = Literal["client", "http", "will", "platform"]
 """An MQTT client by PUBLISH; a program by HTTP POST; a gateway on behalf of a client that was lost (its will); or the
-platform itself, which reports on `$presence/…` which clients connect and disconnect, and writes fences to `$cluster/…`.
+platform itself, which reports on `$presence/…` which clients connect and disconnect, writes fences to `$cluster/…`, and
+sends receipts to inboxes.
 """
 
 PRESENCE_ROOT = "$presence"
@@ -15,11 +16,13 @@ _OWN = (f"{PRESENCE_ROOT}/", f"{CLUSTER_ROOT}/")
 
 WILL_FLAG = "w"
 HTTP_FLAG = "h"
-"""In `flags` of the envelope (:class:`schemas.envelope.Meta`): the message is a will, or was posted over HTTP."""
+PLATFORM_FLAG = "p"
+"""In `flags` of the envelope (:class:`schemas.envelope.Meta`): the message is a will, was posted over HTTP, or is the
+platform's own to a topic of others."""
 
 
 def origin_of(topic: str, flags: str) -> Origin:
     """Who sent a message to `topic` with these `flags`; :func:`pipelines.origin.origin_of` is the same for Spark."""
-    if topic.startswith(_OWN):
+    if topic.startswith(_OWN) or PLATFORM_FLAG in flags:
         return "platform"
     return "will" if WILL_FLAG in flags else "http" if HTTP_FLAG in flags else "client"

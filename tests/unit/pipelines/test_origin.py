@@ -12,6 +12,7 @@ from schemas.origin import origin_of
         ("a/b", "ar", "client"),
         ("a/b", "wr", "will"),
         ("a/b", "h", "http"),
+        ("@c", "p", "platform"),
         ("$presence/c", "r", "platform"),
         ("$presence/", "", "platform"),
         ("$presences/c", "", "client"),
