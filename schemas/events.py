@@ -10,9 +10,11 @@ unit: `_us` microseconds, `_ms` milliseconds.
 from typing import Final, Literal, TypeVar
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from schemas.errors import RecordError
 from schemas.origin import Origin
+from schemas.receipts import ReceiptRequest
 
 E = TypeVar("E", bound="Event")
 
@@ -73,9 +75,13 @@ class ProgressEvent(Event, frozen=True, kw_only=True):
     `partition` and `offset` are those of the message on `ingress`. For a retained message sent on SUBSCRIBE,
     `partition` is -1 and `offset` is that on `retained`; `offered_us` is when it was offered to its recipient, which
     tells one sending from the next. `origin` is who sent the message. Both are null from gateways of earlier versions.
+
+    `asked` comes from the gateway that took the message: its sender wants the `receipt` (Q13). It may come before or
+    after all others. `is_awaited` marks the events of such a message, but for those of a sending on SUBSCRIBE; others
+    do not have the field. The message's offset and append time are not known yet: -1 and 0.
     """
 
-    kind: Literal["outcome", "relinquish", "untouched"]
+    kind: Literal["outcome", "relinquish", "untouched", "asked"]
     id: str
     partition: int
     offset: int
@@ -88,6 +94,8 @@ class ProgressEvent(Event, frozen=True, kw_only=True):
     replayed: bool = False
     offered_us: int | None = None
     origin: Origin | None = None
+    is_awaited: bool | UnsetType = UNSET
+    receipt: ReceiptRequest | UnsetType = UNSET
 
 
 class CompletionEvent(Event, frozen=True, kw_only=True):

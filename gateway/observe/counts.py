@@ -32,6 +32,7 @@ class _Labelled(NamedTuple):
 
 _PLAIN = {
     "published": _Plain("waystation_publishes_stored", "PUBLISH packets stored in Kafka and acknowledged (QoS 1, 2)"),
+    "receipts_asked": _Plain("waystation_receipts_asked", "PUBLISH packets that ask for a receipt"),
     "connections_opened": _Plain("waystation_connections_opened", "Connections accepted"),
     "not_admitted": _Plain(
         "waystation_clients_not_admitted", "CONNECT packets and HTTP requests refused by authentication"
@@ -248,7 +249,7 @@ _LABELLED = (
         "waystation_publishes_refused",
         "PUBLISH packets refused, by reason",
         "reason",
-        ("by_kafka", "by_rule", "retained_full", "system_topic"),
+        ("by_kafka", "by_rule", "receipt_too_large", "retained_full", "system_topic"),
     ),
     _Labelled(
         "policy_",

@@ -15,9 +15,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
+from msgspec import UNSET
+
 from gateway.bus import Bus
 from gateway.shard.messages import Message, PendingMessage
-from schemas.envelope import Instruction
+from schemas.envelope import RECEIPT_FLAG, Instruction
 from schemas.events import ProgressEvent, RecipientOutcome, encode
 from schemas.identity import partition_of
 from schemas.origin import origin_of
@@ -214,6 +216,7 @@ class ProgressReporter:
             replayed=replayed,
             offered_us=message.offered_us or None,
             origin=origin_of(message.topic, message.flags),
+            is_awaited=True if RECEIPT_FLAG in message.flags and message.partition >= 0 else UNSET,
         )
         events.epoch.outstanding += 1
         gathered = events.gathered[partition_of(message.id, self._partitions)]

@@ -15,10 +15,13 @@ import msgspec
 import structlog
 from confluent_kafka import KafkaError
 
+from gateway.bus import OnDone
 from gateway.record import Record
+from gateway.shard.asked_receipts import AskedReceipt, receipt_of
 from gateway.shard.link import Link
 from gateway.shard.node import Node
 from gateway.shard.promises import Promises
+from gateway.shard.publish_turns import Turn
 from gateway.shard.publishes import InboundPosition
 from gateway.shard.retained import size_of
 from gateway.shard.rules import EVERYTHING, ClientRules
@@ -26,7 +29,7 @@ from gateway.shard.session import Session
 from mqtt.codes import PacketType, ReasonCode
 from mqtt.packets import Publish
 from mqtt.properties import NO_PROPERTIES, forwarded_section
-from schemas.envelope import RETAIN_FLAG, BundleMark, Headers, Meta, headers_of_source
+from schemas.envelope import RECEIPT_FLAG, RETAIN_FLAG, BundleMark, Headers, Meta, headers_of_source
 from schemas.identity import INBOX_MARK, derived_message_id, is_derived, new_message_id, partition_of
 from schemas.origin import WILL_FLAG
 from schemas.reserved_topics import RESERVED_STARTS, is_reserved
@@ -51,10 +54,10 @@ def will_id(client: str, will: WillRecord) -> str:
 
 
 class _Pending(msgspec.Struct, eq=False, gc=False):
-    """A publish to be answered: `stores` counts the records still to be stored (`ingress`, and `retained`), and then
-    the barrier behind them; `size` is that of topic, payload and properties, bytes. If it is `retained_first`, what
-    stands on `ingress` needs no further work: whoever finds it there may call it stored. It `has_copy` once that one on
-    `retained` is sent, unless it is refused."""
+    """A publish to be answered: `stores` counts the records still to be stored (`ingress`, and perhaps `retained`, and
+    on `progress` that a receipt is asked for), and then the barrier behind them; `size` is that of topic, payload and
+    properties, bytes. If it is `ingress_last`, what stands on `ingress` needs no further work: whoever finds it there
+    may call it stored. It `has_copy` once that one on `retained` is sent, unless it is refused."""
 
     packet_id: int
     qos: int
@@ -62,7 +65,7 @@ class _Pending(msgspec.Struct, eq=False, gc=False):
     reason: ReasonCode = ReasonCode.SUCCESS
     size: int = 0
     then: Callable[[ReasonCode], None] | None = None
-    retained_first: bool = False
+    ingress_last: bool = False
     has_copy: bool = False
 
 
@@ -130,27 +133,27 @@ class Publisher:
             if reason is not ReasonCode.SUCCESS:
                 self._refuse(packet, reason, "refused_by_rule")
                 return
+        receipt = receipt_of(packet) if packet.properties else None
+        if receipt is not None:
+            flags += RECEIPT_FLAG
+            if not receipt.fits:
+                self._refuse(packet, ReasonCode.QUOTA_EXCEEDED, "refused_receipt_too_large")
+                return
         retained = packet.retain and not packet.topic.startswith(INBOX_MARK)
         if retained:
             flags += RETAIN_FLAG
-        headers = self._headers(packet, flags, message_id or new_message_id(), bundle)
+        of = message_id or new_message_id()
+        headers = self._headers(packet, flags, of, bundle)
         if retained:
             if bundle is not None and self._node.retained.has_newer(packet.topic, self._client, bundle):
                 retained = False  # a late copy: what is retained stays
             elif not self._may_retain(packet.topic, packet.payload, headers):
                 self._refuse(packet, ReasonCode.QUOTA_EXCEEDED, "refused_retained_full")
                 return
-        self._send(
-            _Pending(
-                packet.packet_id,
-                qos,
-                2 if retained else 1,
-                retained_first=retained and (message_id != "" or qos == 2),
-            ),
-            packet.topic,
-            packet.payload,
-            headers,
-        )
+        stores = 1 + retained + (receipt is not None)
+        pending = _Pending(packet.packet_id, qos, stores, ingress_last=message_id != "" or qos == 2)
+        ask = None if receipt is None else partial(self._ask, receipt, of)
+        self._send(pending, packet.topic, packet.payload, headers, retained=retained, ask=ask)
 
     def publish_will(self, will: WillRecord, then: Callable[[ReasonCode], None]) -> None:
         """A will, as the client asked for it when it connected, its properties encoded already; `then` runs once Kafka
@@ -169,26 +172,78 @@ class Publisher:
             retained = False
             self._node.counts["refused_retained_full"] += 1
             log.warning("a will is not retained: too much is", client=self._client[:128], topic=will.topic[:128])
-        pending = _Pending(0, 0, 1 + retained, retained_first=retained, then=then)
-        self._send(pending, will.topic, will.payload, headers)
+        pending = _Pending(0, 0, 1 + retained, ingress_last=True, then=then)
+        self._send(pending, will.topic, will.payload, headers, retained=retained)
 
     def _may_retain(self, topic: str, payload: bytes, headers: Headers) -> bool:
         """Whether the limits allow it."""
         return self._node.retained.has_capacity(topic, _retained_size(topic, payload, headers))
 
-    def _send(self, pending: _Pending, topic: str, payload: bytes, headers: Headers) -> None:
-        """To `ingress`, and to `retained` if the publish waits for two."""
-        turns, key = self._inbound.turns, topic.encode()
+    def _ask(self, receipt: AskedReceipt, message_id: str, done: OnDone) -> None:
+        """Lets the ledger know of the receipt that is asked for."""
+        topic, partitions = self._node.topics.progress, self._node.settings.kafka.ingress_partitions
+        event = receipt.event(message_id, self._client, self._partition)
+        self._node.counts["receipts_asked"] += 1
+        self._node.bus.produce(topic, partition_of(message_id, partitions), message_id.encode(), event, None, done)
+
+    def _send(
+        self,
+        pending: _Pending,
+        topic: str,
+        payload: bytes,
+        headers: Headers,
+        *,
+        retained: bool,
+        ask: Callable[[OnDone], None] | None = None,
+    ) -> None:
+        """To `ingress`, and to `retained` if it is `retained`; `ask` asks for its receipt."""
+        turns, key, last = self._inbound.turns, topic.encode(), pending.ingress_last
         self._pending.append(pending)
         pending.size = len(key) + len(payload) + len(headers[-1][1])
         self._inbound.begun(self._partition, pending.size)
-        if not pending.retained_first:
+        if ask is not None and last:
+            self._send_once_asked(pending, topic, payload, headers, ask, retained=retained)
+            return
+        if ask is not None:
+            ask(lambda error, _: self._one_stored(pending, error))
+        if not (retained and last):
             if turns.waits(self._client):
                 turns.follow(self._client, partial(self._in_turn, pending, key, payload, headers))
-            elif not self._to_ingress(pending, key, payload, headers):
-                pending.stores = 1  # it is refused: its copy must not stand alone
-        if pending.stores > 1:
-            self._retain(pending, topic, payload, headers)
+            elif not self._to_ingress(pending, key, payload, headers) and retained:
+                retained = False  # it is refused: its copy must not stand alone
+                pending.stores -= 1
+        if retained:
+            self._retain(pending, topic, payload, headers, turns.begin(self._client) if last else None)
+
+    def _send_once_asked(
+        self,
+        pending: _Pending,
+        topic: str,
+        payload: bytes,
+        headers: Headers,
+        ask: Callable[[OnDone], None],
+        *,
+        retained: bool,
+    ) -> None:
+        """Whoever finds it on `ingress` asks for no receipt any more."""
+        turns, client = self._inbound.turns, self._client
+        asking = turns.begin(client)
+        copying = turns.begin(client) if retained else None
+
+        def asked(error: Any, record: Record) -> None:
+            refuse = partial(self._stored, pending, error, record)
+            if error is None and copying is None:
+                turns.end(client, asking, partial(self._in_turn, pending, topic.encode(), payload, headers))
+            elif error is None:
+                turns.end(client, asking, partial(self._retain, pending, topic, payload, headers, copying))
+            elif copying is None:
+                turns.end(client, asking, refuse)
+            else:
+                turns.end(client, asking, partial(self._one_stored, pending, error))
+                turns.end(client, copying, refuse)
+            self._one_stored(pending, error)
+
+        ask(asked)
 
     def _to_ingress(self, pending: _Pending, key: bytes, payload: bytes, headers: Headers) -> bool:
         """False if it is refused because too much waits for Kafka."""
@@ -211,10 +266,10 @@ class Publisher:
         asyncio.get_running_loop().call_later(_AGAIN_S, self._inbound.turns.go_on, self._client)
         return True
 
-    def _retain(self, pending: _Pending, topic: str, payload: bytes, headers: Headers) -> None:
+    def _retain(self, pending: _Pending, topic: str, payload: bytes, headers: Headers, turn: Turn | None) -> None:
+        """`turn`: that of the message, if it goes to `ingress` behind its copy."""
         topics, bus, kept, key = self._node.topics, self._node.bus, self._node.retained, topic.encode()
         turns, client = self._inbound.turns, self._client
-        turn = turns.begin(client) if pending.retained_first else None
         to_ingress = partial(self._in_turn, pending, key, payload, headers)
 
         def retained(error: Any, record: Record) -> None:

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from pipelines.origin import origin_of
 from pipelines.routing.route_buckets import BucketedRoutes, RouteBuckets
-from schemas.envelope import EVERYONE, INGRESS_HEADERS, ROUTED, Meta
+from schemas.envelope import EVERYONE, INGRESS_HEADERS, RECEIPT_FLAG, ROUTED, Meta
 from schemas.identity import CATCH_ALL, INBOX_MARK, ROUTE_DEPTH
 from schemas.tables import FAR_FUTURE
 
@@ -218,5 +218,6 @@ def _zero_touch_event(message_id: Column) -> Column:
         F.unix_millis("timestamp").alias("appended_ms"),
         F.lit(0).alias("limit"),
         origin_of(F.col("destination"), _flags()).alias("origin"),
+        F.when(_flags().contains(RECEIPT_FLAG), F.lit(True)).alias("is_awaited"),  # without it, no field
     )
     return F.to_json(event).cast("binary")

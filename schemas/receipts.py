@@ -1,0 +1,52 @@
+"""Receipts: what a sender learns of its message (Q13).
+
+A client asks with the user property `receipt` of a PUBLISH. The platform answers with a message to the client's inbox,
+which has the same correlation data, the content type `application/json`, and what :func:`receipt_payload` gives.
+
+| `receipt`   | the sender gets one receipt                                                          |
+|-------------|--------------------------------------------------------------------------------------|
+| `delivered` | once the first recipient has the message; if it ends without one, then               |
+| `completed` | once the message is complete: no recipient is left that may get it                   |
+| `failed`    | once the message is complete, and only if no recipient has got it                    |
+
+Other values mean nothing to the platform: the property may be an application's own.
+"""
+
+from collections.abc import Mapping
+from typing import Final, Literal, get_args
+
+import msgspec
+
+ReceiptKind = Literal["delivered", "completed", "failed"]
+KINDS: Final[tuple[ReceiptKind, ...]] = get_args(ReceiptKind)
+
+RECEIPT_PROPERTY: Final = "receipt"
+"""The user property: with it a client asks, and a receipt says which it is."""
+
+RECEIPTS_SOURCE: Final = "$receipts"
+"""The sender of receipts."""
+
+MOST_CORRELATION_BYTES: Final = 1_024
+"""The longest correlation data of a message with a receipt: the platform keeps it until the receipt is sent."""
+
+HAS_IT: Final = ("delivered", "sent")
+"""Outcomes (:class:`schemas.events.RecipientOutcome`) of recipients that have got a message."""
+
+
+class ReceiptRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """In an `asked` event on `progress`: the client `to` asks for a receipt. `properties` is the MQTT 5.0 property
+    section of the receipt, as on the wire, in base64."""
+
+    kind: ReceiptKind
+    to: str
+    properties: str
+
+
+def receipt_payload(
+    message_id: str, kind: ReceiptKind, outcomes: Mapping[str, int], *, is_complete: bool
+) -> dict[str, object]:
+    """The receipt, for JSON: the id of the message; the receipt asked for; how many recipients have got it so far;
+    whether it is complete; how many recipients had which outcome."""
+    recipients = sum(outcomes.get(outcome, 0) for outcome in HAS_IT)
+    fields = {"recipients": recipients, "complete": is_complete, "outcomes": dict(outcomes)}
+    return {"message_id": message_id, "receipt": kind, **fields}
