@@ -18,6 +18,7 @@ from pipelines.kafka.writer import KafkaWriter
 from pipelines.ledger import completion, history
 from pipelines.ledger.batch_limiter import BatchLimiter
 from pipelines.ledger.completion_sink import CompletionSink
+from pipelines.ledger.receipt_sink import ReceiptSink
 from pipelines.presence import client_presence, message_presence
 from pipelines.presence.client_presence_sink import PresenceSink
 from pipelines.presence.custody import Limits
@@ -136,7 +137,9 @@ def queries(
             return completion.relinquished(topic_until(spark, kafka, topics.progress, ends)) if ends else None
 
         kept_s, writer = window * DAY_S, KafkaWriter(kafka)
-        sink = CompletionSink(writer, topics.completion, partitions, settings.kafka.shards, kept_s, states, replay)
+        counted = partitions, settings.kafka.shards, kept_s, states, replay
+        receipts = ReceiptSink(writer, topics.ingress, *counted, clock)
+        sink = CompletionSink(writer, topics.completion, *counted, receipts)
         return sinks.tell_states(relinquished, stream, settings.tables, sink, trigger_s(stream.query, settings))
 
     def merge_presence() -> StreamingQuery:

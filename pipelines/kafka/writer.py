@@ -2,7 +2,7 @@
 choice."""
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
@@ -63,6 +63,16 @@ class KafkaWriter:
         if failed or left:
             why = failed[0].str() if failed else f"{left} records were not acknowledged within {TIMEOUT_S:g} s"
             raise NotWritten(f"Kafka did not store the records: {why}")
+
+    def ids_since(self, topic: str, partitions: int, since_ms: int, source: str) -> dict[bytes, int]:
+        """The messages (:mod:`schemas.envelope`) of `source` on `topic` that :meth:`since` finds: when each was
+        appended, ms since the epoch, by its id. Raises NotWritten."""
+        found = {}
+        for record in self.since(topic, partitions, since_ms):
+            headers: dict[str, Any] = dict(record.headers() or [])
+            if headers.get("src") == source.encode():
+                found[headers.get("id", b"")] = record.timestamp()[1]
+        return found
 
     def since(self, topic: str, partitions: int, since_ms: int) -> Iterator[Message]:
         """The records of `topic` appended at `since_ms` (ms since the epoch) or later, at least up to its current end.

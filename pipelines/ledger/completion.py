@@ -16,6 +16,7 @@ from typing import NamedTuple
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from pipelines.ledger.receipts import ENDS, awaited
 from pipelines.records import (
     Complaint,
     Format,
@@ -28,17 +29,26 @@ from pipelines.records import (
 )
 from schemas.envelope import ROUTED
 from schemas.events import ProgressEvent
+from schemas.receipts import KINDS
 
 WORD_BITS = 63
+
+RELINQUISHED = ("id", "scope", "number", "limit", "appended_ms", "completed_ms")
+"""The columns of :func:`relinquished` that :func:`counts` takes, in order."""
 
 
 def progress_format() -> Format:
     """The format of `progress`."""
 
     def more(event: Column) -> list[Complaint]:
-        touched = event["kind"] != "untouched"
+        touched, asked = ~event["kind"].isin("untouched", "asked"), event["kind"] == "asked"
+        kind = event["receipt"]["kind"]
         return [
             complaint(event["id"] == "", "id is empty"),
+            complaint(
+                asked & (kind.isNull() | event["receipt"]["to"].isNull()), "the receipt, or its kind, is missing"
+            ),
+            complaint(asked & ~kind.isin(*KINDS), "the receipt '", kind, f"' is not one of {', '.join(KINDS)}"),
             complaint(touched & event["shard"].isNull(), "shard is missing"),
             # An outcome without a number comes from a direct delivery, which has no instruction (see the gateway's
             # home).
@@ -54,13 +64,15 @@ def relinquished(records: DataFrame) -> DataFrame:
     """Finished instructions, including copies: `id, scope, number, limit, appended_ms` of the message, `completed_ms`
     of the record.
 
-    A message without instructions is one row with limit 0 and no number.
+    A message without instructions is one row with limit 0 and no number. `awaited` is null unless a receipt is asked
+    for (:func:`pipelines.ledger.receipts.awaited`): then there are rows of other events too, of which only that counts
+    (:func:`ends_instruction`).
     """
     event = F.col("record")
     untouched = event["kind"] == "untouched"
     return (
         parsed(records, progress_format())
-        .where(event["kind"] != "outcome")
+        .where((event["kind"] != "outcome") | event["is_awaited"])
         .select(
             event["id"].alias("id"),
             F.coalesce(event["scope"], F.lit(ROUTED)).alias("scope"),
@@ -68,8 +80,14 @@ def relinquished(records: DataFrame) -> DataFrame:
             F.when(untouched, 0).otherwise(event["limit"]).alias("limit"),
             event["appended_ms"].alias("appended_ms"),
             F.unix_millis("timestamp").alias("completed_ms"),
+            awaited(event).alias("awaited"),
         )
     )
+
+
+def ends_instruction() -> Column:
+    """Which rows of :func:`relinquished` are finished instructions."""
+    return F.col("awaited").isNull() | F.col("awaited.kind").isin(*ENDS)
 
 
 class Count(NamedTuple):
@@ -131,7 +149,8 @@ def in_flight(instructions: DataFrame, shards: int) -> DataFrame:
     bits = [F.coalesce(F.bit_or(_bit_in_word(word)), F.lit(0)).alias(name) for word, name in enumerate(words)]
     ones = reduce(lambda total, name: total + F.bit_count(name), words, F.lit(0))
     return (
-        instructions.groupBy("id", "scope")
+        instructions.where(ends_instruction())
+        .groupBy("id", "scope")
         .agg(
             *bits,
             F.max("limit").alias("limit"),

@@ -4,7 +4,6 @@ ends of connections that a lost gateway could not report (R12)."""
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -155,12 +154,7 @@ class PresenceSink:
     def _message_ids(self, since_ms: int) -> set[bytes]:
         """The ids of presence messages on `ingress` that were appended at `since_ms` or later. By the broker's clock, a
         message is later than the events it reports."""
-        ids = set()
-        for record in self._writer.since(self._topics.ingress, self._partitions, since_ms):
-            headers: dict[str, Any] = dict(record.headers() or [])
-            if headers.get("src") == PRESENCE_ROOT.encode():
-                ids.add(headers.get("id", b""))
-        return ids
+        return set(self._writer.ids_since(self._topics.ingress, self._partitions, since_ms, PRESENCE_ROOT))
 
     def _event_record(self, event: PresenceEvent) -> Out:
         partition = partition_of(event.client, self._partitions)

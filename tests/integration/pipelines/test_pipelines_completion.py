@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pipelines.kafka.writer import Out
 from pipelines.ledger.completion import relinquished
 from pipelines.ledger.completion_sink import CompletionSink
+from pipelines.ledger.receipt_sink import ReceiptSink
 from pipelines.storage.local_database import LocalDatabase
 from pipelines.storage.table_files import QUERY_ID
 from schemas.events import CompletionEvent, ProgressEvent, RecipientOutcome, decode, encode
@@ -156,7 +157,7 @@ class Written(list[CompletionEvent]):
     """Stands for a writer to Kafka."""
 
     def write(self, records: Iterable[Out]) -> None:
-        self.extend(decode(CompletionEvent, record.value or b"") for record in records)
+        self.extend(decode(CompletionEvent, record.value or b"") for record in records if record.topic == "completion")
 
 
 def row(event: ProgressEvent, after_ms: int) -> tuple[Any, ...]:
@@ -167,7 +168,9 @@ def sink_of(
     directory: Path, shards: int, replay: Callable[[SparkSession], DataFrame | None] = lambda _spark: None
 ) -> tuple[CompletionSink, Written]:
     written: Any = Written()
-    return CompletionSink(written, "completion", 2, shards, 7 * DAY_S, directory, replay), written
+    counted = 2, shards, 7 * DAY_S, directory, replay
+    receipts = ReceiptSink(written, "ingress", *counted, clock=lambda: START_MS / 1000)
+    return CompletionSink(written, "completion", *counted, receipts), written
 
 
 def completed(
