@@ -7,7 +7,7 @@ step has a time-out, and nothing that a server does raises an error.
 import contextlib
 import re
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 import aiosmtplib
@@ -88,7 +88,7 @@ class SmtpCourier:
             if not _is_success(answer):
                 return Attempt(dict.fromkeys(recipients, answer))
             for address in recipients:
-                replies[address] = await self._command(client, f"RCPT TO:<{address}>")
+                replies[address] = replace(await self._command(client, f"RCPT TO:<{address}>"), to_rcpt=True)
             taken = [address for address, reply in replies.items() if _is_success(reply)]
             if not taken:
                 return Attempt(replies)
@@ -138,7 +138,7 @@ def _is_success(reply: Reply) -> bool:
 
 
 def _refused(replies: dict[str, Reply]) -> dict[str, Reply]:
-    return {address: reply for address, reply in replies.items() if 500 <= reply.code < 600}
+    return {address: reply for address, reply in replies.items() if reply.is_permanent}
 
 
 def _options(client: Any, mail: Mail) -> tuple[list[str], Reply | None]:

@@ -26,10 +26,17 @@ _DOUBLINGS_MAX: Final = 32
 
 @dataclass(frozen=True)
 class Reply:
-    """A server's answer; `text` may begin with an enhanced status code (RFC 3463)."""
+    """A server's answer; `text` may begin with an enhanced status code (RFC 3463). `to_rcpt`: it answers RCPT."""
 
     code: int
     text: str
+    to_rcpt: bool = False
+
+    @property
+    def is_permanent(self) -> bool:
+        """Whether it refuses for good. 552 to RCPT is how old servers say that one mail has too many recipients; it
+        counts as 452 (RFC 5321, 4.5.3.1.10)."""
+        return 500 <= self.code < 600 and not (self.to_rcpt and self.code == 552)
 
     def __str__(self) -> str:
         return f"{self.code} {self.text}"
@@ -67,7 +74,7 @@ def after_attempt(recipients: Sequence[Recipient], attempt: Attempt, *, hold: bo
         elif reply is None:
             found.append(Recipient(one.address, WAITING, one.doubtful, attempt.problem))
         else:
-            found.append(Recipient(one.address, _state(reply.code), one.doubtful, str(reply)))
+            found.append(Recipient(one.address, _state(reply), one.doubtful, str(reply)))
     return found
 
 
@@ -90,7 +97,7 @@ def retry_delay_s(attempts: int, first_s: float, most_s: float) -> float:
     return float(min(most_s, first_s * 2 ** min(attempts - 1, _DOUBLINGS_MAX)))
 
 
-def _state(code: int) -> str:
-    if 200 <= code < 300:
+def _state(reply: Reply) -> str:
+    if 200 <= reply.code < 300:
         return DELIVERED
-    return REFUSED if 500 <= code < 600 else WAITING
+    return REFUSED if reply.is_permanent else WAITING

@@ -88,6 +88,28 @@ def test_any_2xx_accepts_and_the_end_decides(tmp_path: Path, one: bytes, step: b
     complete(run())
 
 
+def test_552_to_a_recipient_is_temporary(tmp_path: Path) -> None:
+    """RFC 5321, 4.5.3.1.10: old servers say 552 for too many recipients of one mail; it counts as 452."""
+
+    async def run() -> None:
+        status, told = await relayed(tmp_path, {b"RCPT TO:<eve": b"552 too many recipients"})
+        assert (status["delivered_in_all"], status["recipients_waiting"]) == (1, 1)
+        assert not told
+
+    complete(run())
+
+
+@pytest.mark.parametrize("step", [b"MAIL", b"DATA", b"."])
+def test_552_to_the_mail_is_permanent(tmp_path: Path, step: bytes) -> None:
+    """The mail is too large, or there is no space for it: RFC 5321, 4.3.2."""
+
+    async def run() -> None:
+        _, told = await relayed(tmp_path, {step: b"552 too large"})
+        assert told == ["552 too large"] * 2
+
+    complete(run())
+
+
 @pytest.mark.parametrize("command", [b"", b"MAIL", b"RCPT", b"DATA", b"."])
 def test_an_answer_that_is_not_utf_8(tmp_path: Path, command: bytes) -> None:
     """Old servers answer in their own character set. The answer is stored, logged and reported to the sender."""
