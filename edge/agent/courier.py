@@ -4,8 +4,10 @@ The content is sent as it is, with dot-stuffing; a bare CR or LF, which SMTP doe
 step has a time-out, and nothing that a server does raises an error.
 """
 
+import asyncio
 import contextlib
 import re
+import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
@@ -21,6 +23,8 @@ from schemas.settings_files import secret_if_set
 NO_UTF8: Final = Reply(553, "5.6.7 the server does not take internationalised addresses (SMTPUTF8)")
 NO_8BIT: Final = Reply(554, "5.6.3 the server takes no 8-bit content (8BITMIME)")
 QUIT_TIMEOUT_S: Final = 5.0
+FINAL_DOT: Final = b".\r\n"
+_BLOCK_BYTES: Final = 65_536
 _TEXT_MAX: Final = 1_000
 _LINE_END: Final = re.compile(rb"\r\n|\r|\n")
 _DOT: Final = re.compile(rb"(?m)^\.")
@@ -29,7 +33,7 @@ OnSending = Callable[[list[str]], Awaitable[None]]
 
 
 class Courier(Protocol):
-    """`sending` is awaited with the recipients that the server accepts, before the content is sent."""
+    """`sending` is awaited with the recipients that the server accepts, before the final dot is sent."""
 
     async def deliver(self, mail: Mail, recipients: list[str], sending: OnSending) -> Attempt: ...
 
@@ -99,13 +103,33 @@ class SmtpCourier:
                 return Attempt({**replies, **dict.fromkeys(taken, answer)})
         except (SMTPException, OSError, ValueError) as error:
             return Attempt(_refused(replies), problem=_problem(error))
+        # Before the final dot the server has accepted nothing (RFC 5321, 4.1.1.4), so a loss leaves no doubt.
+        try:
+            await self._send(client.protocol, stuffed(mail.content))
+        except (SMTPException, OSError, AttributeError) as error:  # AttributeError: the connection is gone already
+            return Attempt(_refused(replies), problem=_problem(error))
         await sending(taken)
         try:
-            client.protocol.write(stuffed(mail.content))
+            client.protocol.write(FINAL_DOT)
+        except (SMTPException, OSError, AttributeError) as error:
+            return Attempt(_refused(replies), problem=_problem(error))
+        try:
             end = await client.protocol.read_response(timeout=self.settings.data_timeout_s)
-        except (SMTPException, OSError, AttributeError) as error:  # AttributeError: the connection is gone already
+        except (SMTPException, OSError, AttributeError) as error:
             return Attempt(_refused(replies), taken, problem=_problem(error))
         return Attempt({**replies, **dict.fromkeys(taken, Reply(end.code, _text(end.message)))})
+
+    async def _send(self, protocol: Any, content: bytes) -> None:
+        """Returns once it is on the network, but for what the operating system keeps of it: two blocks at most, where
+        that can be limited. Over TLS two more may be left."""
+        protocol.transport.set_write_buffer_limits(high=1, low=0)
+        if hasattr(socket, "TCP_NOTSENT_LOWAT"):
+            connection = protocol.transport.get_extra_info("socket")
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _BLOCK_BYTES)
+        for start in range(0, len(content), _BLOCK_BYTES):
+            protocol.write(content[start : start + _BLOCK_BYTES])
+            async with asyncio.timeout(self.settings.command_timeout_s):
+                await protocol._drain_helper()  # what StreamWriter.drain calls
 
     async def _command(self, client: Any, *words: str) -> Reply:
         answer = await client.execute_command(
@@ -115,12 +139,12 @@ class SmtpCourier:
 
 
 def stuffed(content: bytes) -> bytes:
-    """What follows the answer to DATA: the content in lines that end with CRLF, those that begin with a dot with one
-    more (RFC 5321, 4.5.2), and the final dot."""
+    """What is sent between the answer to DATA and the final dot: the content in lines that end with CRLF, those that
+    begin with a dot with one more (RFC 5321, 4.5.2)."""
     lines = _LINE_END.sub(b"\r\n", content)
     if lines and not lines.endswith(b"\r\n"):
         lines += b"\r\n"
-    return _DOT.sub(b"..", lines) + b".\r\n"
+    return _DOT.sub(b"..", lines)
 
 
 async def _greet(client: Any) -> None:

@@ -83,7 +83,7 @@ class Relay:
                     await self._changes.until(lambda: self._has_news)
 
     async def stop(self) -> None:
-        """Returns when the mail that is being sent has its answer, or after some seconds: then it is doubtful."""
+        """Returns when the mail that is being sent has its answer, or after some seconds: then it may be doubtful."""
         self._is_stopping = True
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(STOP_S), self._working:

@@ -1,6 +1,6 @@
 """What becomes of a mail's recipients after an attempt to relay it: decided without server, clock and disk (M16).
 
-WAITING --DATA begins--> SENDING --2xx--> DELIVERED
+WAITING --final dot----> SENDING --2xx--> DELIVERED
    ▲  │                    │ ├--5xx--> REFUSED        WAITING --5xx to MAIL, RCPT--> REFUSED
    └──┘ 4xx, no connection │ └--4xx--> WAITING        WAITING, HELD --lifetime over--> EXPIRED
                            └--no answer, or killed--> WAITING (once) | HELD

@@ -1,6 +1,7 @@
 """The courier against servers that answer as none should: no mail counts as delivered, and nothing ends (M2, M16)."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -8,9 +9,11 @@ from typing import Any
 
 import pytest
 
-from tests.unit.edge.agent.agent_harness import HOST, Clock
+from edge.agent.envelope import Mail
+from tests.unit.edge.agent.agent_harness import HOST, Clock, StockServer
 from tests.unit.edge.agent.test_relay import TWO, Rig
 
+LARGE = Mail("0" * 31 + "3", "ann@a.example", ("bob@b.example",), b"Subject: x\r\n\r\n" + b"hello, Bob\r\n" * 80_000)
 FRIENDLY = {b"": b"220 x", b"EHLO": b"250 x", b"MAIL": b"250 x", b"RCPT": b"250 x", b"DATA": b"354 x", b".": b"250 x"}
 
 
@@ -46,6 +49,35 @@ async def scripted(answers: Mapping[bytes, bytes]) -> AsyncIterator[int]:
         server.close()
         for writer in writers:
             writer.close()
+        await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def that_reads_little(*, then_closes: bool) -> AsyncIterator[tuple[int, asyncio.Event]]:
+    """The port of a server that takes some of a mail's content and no more, and whether it has begun."""
+    has_begun, may_end = asyncio.Event(), asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"220 x\r\n")
+        while not (line := await reader.readline()).startswith(b"DATA"):
+            assert line
+            writer.write(b"250 x\r\n")
+        writer.write(b"354 x\r\n")
+        await reader.readline()
+        has_begun.set()
+        if not then_closes:
+            await may_end.wait()
+        writer.transport.abort()
+
+    listening = socket.socket()
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)  # so the operating system takes little, too
+    listening.bind((HOST, 0))
+    server = await asyncio.start_server(serve, sock=listening, limit=1_024)
+    try:
+        yield int(listening.getsockname()[1]), has_begun
+    finally:
+        may_end.set()
+        server.close()
         await asyncio.sleep(0)
 
 
@@ -106,6 +138,33 @@ def test_552_to_the_mail_is_permanent(tmp_path: Path, step: bytes) -> None:
     async def run() -> None:
         _, told = await relayed(tmp_path, {step: b"552 too large"})
         assert told == ["552 too large"] * 2
+
+    complete(run())
+
+
+@pytest.mark.parametrize("end", ["the server closes", "the server hangs", "the agent is killed"])
+def test_a_mail_whose_content_was_cut_short_is_not_doubtful(tmp_path: Path, end: str) -> None:
+    """RFC 5321, 4.1.1.4: before the final dot the server has accepted nothing, so nothing can come twice."""
+
+    async def run() -> None:
+        async with that_reads_little(then_closes=end == "the server closes") as (port, has_begun):
+            clock = Clock()
+            rig = Rig(tmp_path / "relay", port, clock, command_timeout_s=0.05 if end == "the server hangs" else 20.0)
+            await rig.relay.take(LARGE)
+            steps = asyncio.ensure_future(rig.steps())
+            await has_begun.wait()
+            if end == "the agent is killed":
+                steps.cancel()
+            await asyncio.wait([steps])
+            rig.store.close()
+            async with StockServer() as server:
+                rig = Rig(tmp_path / "relay", server.port, clock, doubtful="hold")
+                clock.now_s += 60
+                await rig.relay.recover()
+                await rig.steps()
+                assert [content for _, _, content in server.taken] == [LARGE.content]
+                assert "doubtful_in_all" not in rig.store.status()
+                rig.store.close()
 
     complete(run())
 

@@ -92,8 +92,8 @@ def test_the_content_arrives_byte_for_byte(tmp_path: Path, content: bytes) -> No
 
 def test_a_bare_line_end_cannot_end_a_mail() -> None:
     """What SMTP does not allow becomes CRLF, and smuggles no command."""
-    assert stuffed(b"a\n.\nMAIL FROM:<x@y>\r.\r\nb") == b"a\r\n..\r\nMAIL FROM:<x@y>\r\n..\r\nb\r\n.\r\n"
-    assert stuffed(b"") == b".\r\n"
+    assert stuffed(b"a\n.\nMAIL FROM:<x@y>\r.\r\nb") == b"a\r\n..\r\nMAIL FROM:<x@y>\r\n..\r\nb\r\n"
+    assert stuffed(b"") == b""
 
 
 def test_a_temporary_refusal_is_tried_again_with_growing_pauses(tmp_path: Path) -> None:
