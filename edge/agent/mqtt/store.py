@@ -19,13 +19,14 @@ import msgspec
 from edge.agent import way
 from edge.agent.agent_file import AgentFile
 from edge.agent.mqtt.message import EXPIRY, MqttMessage
+from edge.agent.mqtt.retained import Retained
 from edge.agent.mqtt.sessions import SQL, SessionLimits, Sessions, Subscriber, decode_properties, encode
+from edge.agent.mqtt.usage import use, used
 from edge.agent.way import Step
 from edge.client.errors import StoreFull
 from edge.client.store import new_incarnation
 from edge.client.store_clock import StoreClock
 from mqtt.packets import Publish, Subscription
-from mqtt.topics import matches
 from schemas.errors import WaystationError
 from schemas.visible import visible
 
@@ -33,7 +34,6 @@ _log: Final = logging.getLogger("waystation.agent")
 _APPLICATION_ID: Final = 0x57415951  # "WAYQ"
 PART: Final = "mqtt"
 SPOOL: Final = "spool"
-RETAINED: Final = "retained"
 
 
 class StoreLimits(msgspec.Struct, frozen=True):
@@ -102,6 +102,7 @@ class MqttStore(AgentFile):
         self._dropped = 0  # of QoS 0
         self._limits, self._wall_s, self._running_s = limits, wall_s, running_s
         self.sessions = Sessions(self._db, sessions)
+        self._retained = Retained(self._db, limits.retained_messages, limits.retained_bytes)
         with self.transaction() as db:
             (self.incarnation,) = db.execute(SQL["incarnation"]).fetchone()
             clock_s, clock_wall_s = db.execute(SQL["clock"]).fetchone() or (0.0, 0.0)
@@ -166,7 +167,7 @@ class MqttStore(AgentFile):
             return NOT_NEW
         expires_s = None if message.lifetime_s is None else self.now_s + message.lifetime_s
         queued, live, full = self._deliver(message, publisher, expires_s) if is_local else ([], [], {})
-        problem = self._retain(message, expires_s) if is_local and message.retain else ""
+        problem = self._retained.keep(message, expires_s) if is_local and message.retain else ""
         if problem and publisher is not None:
             raise StoreFull(problem)
         for lane, target in spool:
@@ -193,7 +194,7 @@ class MqttStore(AgentFile):
         queued, live = [], []
         if wanted.retain_handling == 0 or (wanted.retain_handling == 1 and is_new):
             one = Subscriber(number, client_id, wanted.qos, True, [identifier] if identifier else [])
-            for message, expires_s in self._retained(wanted.filter):
+            for message, expires_s in self._retained.matching(wanted.filter, self.now_s):
                 if min(message.qos, one.qos):
                     numbered = self.sessions.add_message(message, expires_s)
                     self._queue(one, numbered, message)
@@ -213,7 +214,7 @@ class MqttStore(AgentFile):
         """All up to the number have gone on. `steps`: (id, event, detail) for the log."""
         messages, size = self._db.execute(SQL["forwarded_size"], (lane, number)).fetchone()
         self._db.execute(SQL["forwarded"], (lane, number))
-        self._use(SPOOL, -messages, -size)
+        use(self._db, SPOOL, -messages, -size)
         at_s = self._wall_s()
         self.log.add(self._db, [Step(identifier, at_s, lane, event, detail) for identifier, event, detail in steps])
 
@@ -233,9 +234,7 @@ class MqttStore(AgentFile):
         for number, identifier in self.sessions.overdue(now_s):
             self.sessions.finish(number)
             self._step(identifier, way.EXPIRED)
-        for topic, size in self._db.execute(SQL["overdue_retained"], (now_s,)).fetchall():
-            self._db.execute(SQL["remove_retained"], (topic,))
-            self._use(RETAINED, -1, -size)
+        self._retained.expire(now_s)
         return gone
 
     def refused(self, identifier: str, reason: str) -> None:
@@ -256,7 +255,7 @@ class MqttStore(AgentFile):
 
     def status(self) -> dict[str, Any]:
         """Counts, for people."""
-        spool, spool_bytes = self._used(SPOOL)
+        spool, spool_bytes = used(self._db, SPOOL)
         sessions, waiting, subscriptions = self._db.execute(SQL["status"]).fetchone()
         return {
             "spool": spool,
@@ -264,7 +263,7 @@ class MqttStore(AgentFile):
             "sessions": sessions,
             "subscriptions": subscriptions,
             "waiting_for_clients": waiting,
-            "retained": self._used(RETAINED)[0],
+            "retained": len(self._retained),
             "dropped_at_qos_0": self._dropped,
             "dropped_at_full_queues": self.log.counts[PART, way.DROPPED],
         }
@@ -325,23 +324,6 @@ class MqttStore(AgentFile):
             properties["subscription_identifier"] = one.identifiers
         return Publish(message.topic, message.payload, 0, message.retain and one.as_published, properties=properties)
 
-    def _retain(self, message: MqttMessage, expires_s: float | None) -> str:
-        """In place of an older one of its topic. Returns why it does not fit: then there is none."""
-        row = self._db.execute(SQL["retained_size"], (message.topic,)).fetchone()
-        if row is not None:
-            self._db.execute(SQL["remove_retained"], (message.topic,))
-            self._use(RETAINED, -1, -row[0])
-        if not message.payload:
-            return ""
-        messages, used = self._used(RETAINED)
-        if messages >= self._limits.retained_messages or used + message.size > self._limits.retained_bytes:
-            return f"no more retained messages fit: there are {messages:,} with {used:,} bytes"
-        properties = encode(message.properties)
-        retained = (message.topic, message.payload, message.qos, properties, expires_s, message.size)
-        self._db.execute(SQL["retain"], retained)
-        self._use(RETAINED, 1, message.size)
-        return ""
-
     def _complain(self, problem: str, event: str) -> None:
         """Once for each event: there may be many, and the log of ways has each."""
         if event not in self._complained:
@@ -352,17 +334,10 @@ class MqttStore(AgentFile):
         self._given_bytes += message.size + _GIVEN_HEAD
         return self._given_bytes <= GIVEN_FACTOR * self._limits.retained_bytes
 
-    def _retained(self, topic_filter: str) -> Iterator[tuple[MqttMessage, float | None]]:
-        """One at a time, in order of topics: all together may be large."""
-        for (topic,) in self._db.execute(SQL["retained_topics"], (self.now_s,)).fetchall():
-            if matches(topic_filter, topic):
-                payload, qos, properties, expires_s = self._db.execute(SQL["retained"], (topic,)).fetchone()
-                yield MqttMessage("", topic, payload, qos, True, decode_properties(properties)), expires_s
-
     def _spool(self, lane: str, target: str, message: MqttMessage, expires_s: float | None) -> None:
-        messages, used = self._used(SPOOL)
-        if messages >= self._limits.messages or used + message.size > self._limits.total_bytes:
-            raise StoreFull(f"the store is full: {messages:,} messages with {used:,} bytes wait to go on")
+        messages, size = used(self._db, SPOOL)
+        if messages >= self._limits.messages or size + message.size > self._limits.total_bytes:
+            raise StoreFull(f"the store is full: {messages:,} messages with {size:,} bytes wait to go on")
         properties = encode(message.properties)
         self._db.execute(
             SQL["add_spooled"],
@@ -371,7 +346,7 @@ class MqttStore(AgentFile):
                 *(properties, expires_s, message.size),
             ),
         )
-        self._use(SPOOL, 1, message.size)
+        use(self._db, SPOOL, 1, message.size)
 
     def _see(self, identifier: str) -> bool:
         """Remembers an id; False if it was known."""
@@ -380,13 +355,6 @@ class MqttStore(AgentFile):
         self._db.execute(SQL["see"], (identifier,))
         self._db.execute(SQL["bound_seen"], (self._limits.remembered,))
         return True
-
-    def _used(self, name: str) -> tuple[int, int]:
-        row = self._db.execute(SQL["used"], (name,)).fetchone()
-        return (int(row[0]), int(row[1])) if row is not None else (0, 0)
-
-    def _use(self, name: str, messages: int, size: int) -> None:
-        self._db.execute(SQL["use"], (name, messages, size))
 
     def _step(self, identifier: str, event: str, detail: str = "") -> None:
         self.log.add(self._db, [Step(identifier, self._wall_s(), PART, event, detail)])
