@@ -2,6 +2,7 @@
 
 The filters of all sessions are compared with those that the agent may have on the platform. A filter is on disk, as it
 is there, before it is subscribed, and until it is unsubscribed: so neither a kill nor other settings leave one behind.
+Retained messages that came by it end with it, as what becomes of them on the platform is not heard any more.
 """
 
 import asyncio
@@ -45,11 +46,11 @@ class PlatformSubscriptions:
             here, known = await self._changes.insist(_filters)
             wanted = self._wanted(here)
             for topic_filter in wanted - self._subscribed:
-                await self._changes.insist(partial(_set, topic_filter, True))
+                await self._changes.insist(partial(_begin, topic_filter))
                 await self._subscribe(topic_filter)
             for topic_filter in known - wanted:
                 await self._unsubscribe(topic_filter)
-                await self._changes.insist(partial(_set, topic_filter, False))
+                await self._changes.insist(partial(_end, topic_filter))
                 self._subscribed.discard(topic_filter)
             await self._changed.wait()
 
@@ -78,5 +79,9 @@ def _filters(store: MqttStore) -> tuple[set[str], set[str]]:
     return store.sessions.filters(), store.far_filters(PLATFORM)
 
 
-def _set(topic_filter: str, is_subscribed: bool, store: MqttStore) -> None:
-    store.set_far_filter(PLATFORM, topic_filter, is_subscribed=is_subscribed)
+def _begin(topic_filter: str, store: MqttStore) -> None:
+    store.set_far_filter(PLATFORM, topic_filter, is_subscribed=True)
+
+
+def _end(topic_filter: str, store: MqttStore) -> None:
+    store.unsubscribed(PLATFORM, topic_filter)

@@ -1,7 +1,7 @@
 """Retained messages on disk (MQTT 5.0, 3.3.1.3). Methods run in a transaction of the store's file (:mod:`.changes`)."""
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from edge.agent.mqtt.message import MqttMessage
@@ -21,8 +21,9 @@ class Retained:
     def __len__(self) -> int:
         return used(self._db, _USAGE)[0]
 
-    def keep(self, message: MqttMessage, expires_s: float | None) -> str:
-        """In place of an older one of its topic. Returns why it does not fit: then there is none."""
+    def keep(self, message: MqttMessage, expires_s: float | None, platform_topic: str) -> str:
+        """In place of an older one of its topic. Returns why it does not fit: then there is none. `platform_topic`: its
+        topic on the platform, of which it is a copy; "" if it is not."""
         row = self._db.execute(SQL["retained_size"], (message.topic,)).fetchone()
         if row is not None:
             self._remove(message.topic, row[0])
@@ -32,8 +33,8 @@ class Retained:
         if messages >= self._messages or size + message.size > self._size_max:
             return f"no more retained messages fit: there are {messages:,} with {size:,} bytes"
         properties = encode(message.properties)
-        row = (message.topic, message.payload, message.qos, properties, expires_s, message.size)
-        self._db.execute(SQL["retain"], row)
+        kept = (message.topic, message.payload, message.qos, properties, expires_s, message.size, platform_topic)
+        self._db.execute(SQL["retain"], kept)
         use(self._db, _USAGE, 1, message.size)
         return ""
 
@@ -43,6 +44,13 @@ class Retained:
             if matches(topic_filter, topic):
                 payload, qos, properties, expires_s = self._db.execute(SQL["retained"], (topic,)).fetchone()
                 yield MqttMessage("", topic, payload, qos, True, decode_properties(properties)), expires_s
+
+    def end_copies(self, ended: str, subscribed: Iterable[str]) -> None:
+        """Removes the copies that came by the filter `ended` of the platform, and by none of those still subscribed:
+        nothing would change or end them here."""
+        for topic, size, platform_topic in self._db.execute(SQL["retained_of_platform"]).fetchall():
+            if matches(ended, platform_topic) and not any(matches(one, platform_topic) for one in subscribed):
+                self._remove(topic, size)
 
     def expire(self, now_s: float) -> None:
         """Removes what is over."""

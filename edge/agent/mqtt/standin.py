@@ -252,7 +252,7 @@ class Standin:
         if not message.topic.startswith(prefix) or message.topic == prefix:  # of a subscription of other settings
             store.refused(message.id, f"its topic {message.topic} is not below mqtt.listener.platform_prefix")
             return Taken(is_new=True, queued=[], live=[])
-        return store.take(replace(message, topic=message.topic[len(prefix) :]))
+        return store.take(replace(message, topic=message.topic[len(prefix) :]), platform_topic=message.topic)
 
     async def _expire(self) -> None:
         while True:

@@ -151,14 +151,16 @@ class MqttStore(AgentFile):
         recognise: bool = False,
         spool: tuple[tuple[str, str], ...] = (),
         is_local: bool = True,
+        platform_topic: str = "",
     ) -> Taken:
         """Takes a message: for subscribers here if `is_local`, and for each (lane, target) of `spool`.
 
         `publisher`: the client here that has published it. `recognise`: its id was given by another agent, so a
-        repetition is recognised by it. Raises StoreFull: then nothing was taken. A retained message for which there is
-        no space, or one for a session whose queue is full, is refused if a client here has published it. Nobody could
-        tell others, and what they sent later would wait for ever behind it: their message is taken and not retained,
-        and no older one stays in its place; sessions with a full queue do not get it.
+        repetition is recognised by it. `platform_topic`: its topic on the platform, if it comes from there; it is
+        retained only while a session here subscribes to it. Raises StoreFull: then nothing was taken. A retained
+        message for which there is no space, or one for a session whose queue is full, is refused if a client here has
+        published it. Nobody could tell others, and what they sent later would wait for ever behind it: their message
+        is taken and not retained, and no older one stays in its place; sessions with a full queue do not get it.
         """
         if exchange is not None and not self.sessions.begins(exchange.session, exchange.packet_id):
             return NOT_NEW
@@ -167,7 +169,8 @@ class MqttStore(AgentFile):
             return NOT_NEW
         expires_s = None if message.lifetime_s is None else self.now_s + message.lifetime_s
         queued, live, full = self._deliver(message, publisher, expires_s) if is_local else ([], [], {})
-        problem = self._retained.keep(message, expires_s) if is_local and message.retain else ""
+        is_kept = is_local and message.retain and bool(not platform_topic or queued or live or full)
+        problem = self._retained.keep(message, expires_s, platform_topic) if is_kept else ""
         if problem and publisher is not None:
             raise StoreFull(problem)
         for lane, target in spool:
@@ -278,10 +281,17 @@ class MqttStore(AgentFile):
         """See :meth:`far_filters`."""
         self._db.execute(SQL["add_far_filter" if is_subscribed else "remove_far_filter"], (place, topic_filter))
 
+    def unsubscribed(self, place: str, topic_filter: str) -> None:
+        """The filter has ended there, and with it the retained copies of what only it asked for."""
+        self.set_far_filter(place, topic_filter, is_subscribed=False)
+        self._retained.end_copies(topic_filter, self.far_filters(place))
+
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def _make(self, *, is_new: bool) -> None:
         super()._make(is_new=is_new)
+        if "platform_topic" not in [row[1] for row in self._db.execute("PRAGMA table_info(retained)")]:
+            self._db.execute(SQL["add_platform_topic"])  # a file of an earlier version
         self._db.execute(SQL["identify"], (new_incarnation(),))
 
     def _deliver(

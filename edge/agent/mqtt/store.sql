@@ -48,7 +48,8 @@ CREATE TABLE IF NOT EXISTS retained (
     qos INTEGER NOT NULL,
     properties BLOB NOT NULL,
     expires_s REAL,
-    size INTEGER NOT NULL
+    size INTEGER NOT NULL,
+    platform_topic TEXT NOT NULL DEFAULT ''
 );
 CREATE TABLE IF NOT EXISTS spool (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -74,6 +75,9 @@ CREATE TABLE IF NOT EXISTS taken_from (
 CREATE TABLE IF NOT EXISTS identity (id INTEGER PRIMARY KEY CHECK (id = 1), incarnation INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS far_filter (place TEXT NOT NULL, filter TEXT NOT NULL, PRIMARY KEY (place, filter));
 CREATE TABLE IF NOT EXISTS clock (id INTEGER PRIMARY KEY CHECK (id = 1), clock_s REAL NOT NULL, wall_s REAL NOT NULL)
+
+-- name: add_platform_topic
+ALTER TABLE retained ADD COLUMN platform_topic TEXT NOT NULL DEFAULT '';
 
 -- name: identify
 INSERT OR IGNORE INTO identity VALUES (1, ?);
@@ -217,10 +221,13 @@ SELECT payload, qos, properties, expires_s FROM retained WHERE topic = ?;
 SELECT size FROM retained WHERE topic = ?;
 
 -- name: retain
-INSERT OR REPLACE INTO retained VALUES (?, ?, ?, ?, ?, ?);
+INSERT OR REPLACE INTO retained VALUES (?, ?, ?, ?, ?, ?, ?);
 
 -- name: remove_retained
 DELETE FROM retained WHERE topic = ?;
+
+-- name: retained_of_platform
+SELECT topic, size, platform_topic FROM retained WHERE platform_topic <> '';
 
 -- name: overdue_retained
 SELECT topic, size FROM retained WHERE expires_s <= ?;
