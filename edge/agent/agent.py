@@ -27,6 +27,7 @@ from edge.agent.errors import AgentError
 from edge.agent.failures import Failures
 from edge.agent.inbox_folder import InboxFolder
 from edge.agent.mailroom import Mailroom
+from edge.agent.mqtt.settings import STORE_FILE
 from edge.agent.network import NetworkWatch
 from edge.agent.outbox_folders import OutboxFolders
 from edge.agent.platform import Platform
@@ -133,7 +134,8 @@ class Agent:
             outboxes = OutboxFolders(settings.folders, settings.client_id, most, self._mailroom)
         if self._platform is not None:
             await stack.enter_async_context(self._platform)
-        if settings.mqtt.is_on:
+        # With MQTT turned off, what clients here had handed in goes on, and what waits for the broker is counted.
+        if settings.mqtt.is_on or (self._directory / STORE_FILE).exists():
             self._standin = await stack.enter_async_context(self._make_standin(times))
             self.mqtt_port = self._standin.port
         if self._member is not None:
@@ -155,7 +157,8 @@ class Agent:
         self._start_parts(outboxes)
 
     def _start_parts(self, outboxes: OutboxFolders | None) -> None:
-        dispatch = Dispatch(self._relay, self._inbox, self._on_thread, self._standin)
+        standin = self._standin if self._settings.mqtt.is_on else None
+        dispatch = Dispatch(self._relay, self._inbox, self._on_thread, standin)
         if self._platform is not None:
             platform = self._platform
             self._start(platform.stay_subscribed(), dispatch.receive(platform.client, self._member))

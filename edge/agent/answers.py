@@ -1,4 +1,4 @@
-"""What the agent answers on its control socket: `status`, `peers`, `log`, `trace` and `send` (M20)."""
+"""What the agent answers on its control socket: `status`, `peers`, `log`, `trace`, `send` and `discard` (M20)."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
@@ -56,6 +56,7 @@ class Answers:
             "log": self._newest,
             "trace": self._trace,
             "send": self._send,
+            "discard": self._discard,
         }
 
     async def metrics(self) -> bytes:
@@ -129,3 +130,9 @@ class Answers:
         file = File(new_id(), name, control.from_json(request.get("content", "")))
         await self._mailroom.send_file(str(request.get("to", "")), file)
         return file.id
+
+    async def _discard(self, request: dict[str, Any]) -> int:
+        """Removes what waits for a part that is off; how many messages."""
+        if request.get("part") != "broker":
+            raise ControlError("only what waits for `broker` can be discarded")
+        return 0 if self._standin is None else await self._standin.discard_for_broker()

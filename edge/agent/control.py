@@ -1,4 +1,4 @@
-"""The control socket: `status`, `log`, `trace` and `send` ask the running agent, and do not open its files (M20).
+"""The control socket: `status`, `log`, `trace`, `send`, … ask the running agent, and do not open its files (M20).
 
 A Unix domain socket in the store's directory, which only the user may use. One line of JSON each way, then the agent
 closes: `{"command": "trace", "id": "…"}` is answered with `{"ok": …}` or `{"error": "…"}`.

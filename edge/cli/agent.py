@@ -25,7 +25,7 @@ def commands() -> typer.Typer:
     """The group `agent`."""
     app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False)
     app.callback()(agent)
-    for command in (init, enrol, up, status, peers, log, trace, send):
+    for command in (init, enrol, up, status, peers, log, trace, send, discard):
         app.command()(command)
     return app
 
@@ -186,6 +186,18 @@ def send(
     typer.echo(message)
     if wait:
         typer.echo(_outcome(conf, message, wait))
+
+
+def discard(
+    part: Annotated[str, typer.Argument(help="The part that is off: `broker`.")],
+    conf: ConfOption = DEFAULT,
+) -> None:
+    """Remove what waits for a part of the running agent that is off. It is not sent, and nobody is told.
+
+    waystation agent discard broker
+    """
+    found = _ask(conf, "discard", part=part)
+    typer.echo(f"discarded: {found:,}")
 
 
 def _outcome(conf: Path, message: str, wait_s: float) -> str:

@@ -12,6 +12,8 @@ from mqtt.topics import SHARED_PREFIX, is_topic_filter
 from schemas.sections import Natural, NotEmpty, Port, Positive, Seconds, Section
 from schemas.this_machine import is_loopback
 
+STORE_FILE: Final = "mqtt"
+"""In the store's directory: what waits for MQTT clients, and for what they publish to."""
 QUEUE_MAX: Final = 50_000
 """Messages of one session: each has a packet id of its own while it waits."""
 HEAD_BYTES: Final = 65_536

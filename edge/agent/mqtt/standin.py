@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from edge.agent.dsn import Failure
 from edge.agent.envelope import Mail
+from edge.agent.errors import ControlError
 from edge.agent.failures import Failures, OutboxFailures
 from edge.agent.mqtt.arrivals import Arrivals
 from edge.agent.mqtt.changes import Changes
@@ -19,11 +20,13 @@ from edge.agent.mqtt.exact_store import ExactStore
 from edge.agent.mqtt.far_broker import LANE, broker_client_id, broker_options, stay_subscribed, way_back
 from edge.agent.mqtt.forwarding import ClientTransport, Forwarder, Transport, to_broker
 from edge.agent.mqtt.hub import ONWARD, Hub
+from edge.agent.mqtt.left_for_broker import LeftForBroker
 from edge.agent.mqtt.listener import Listener
 from edge.agent.mqtt.message import MqttMessage, is_mqtt, unpacked
 from edge.agent.mqtt.platform_subscriptions import PlatformSubscriptions
 from edge.agent.mqtt.sessions import SessionLimits
-from edge.agent.mqtt.store import MqttStore, StoreLimits, Taken
+from edge.agent.mqtt.settings import STORE_FILE
+from edge.agent.mqtt.store import EVERY, MqttStore, StoreLimits, Taken
 from edge.agent.mqtt.topic_routes import TopicRoutes
 from edge.agent.settings import AgentSettings, client_tls, limits
 from edge.agent.way import Step
@@ -38,14 +41,15 @@ from schemas.visible import visible
 EXPIRE_S: Final = 5.0
 PLATFORM_SOURCE: Final = "platform"
 BROKER_SOURCE: Final = "broker"
+BROKER_FILE: Final = "broker"
 
 _log: Final = logging.getLogger("waystation.agent")
 
 
 class Standin:
-    """An asynchronous context manager, inside which `parts` run. `client` and `store`: of the platform, if the agent is
-    connected to it; the client is open. `onward`: what brings messages on. Entering raises StoreError, SettingsError,
-    ListenerError."""
+    """An asynchronous context manager, inside which `parts` run. With `[mqtt]` off they send on what clients here had
+    handed in before. `client` and `store`: of the platform, if the agent is connected to it; the client is open.
+    `onward`: what brings messages on. Entering raises StoreError, SettingsError, ListenerError."""
 
     def __init__(
         self,
@@ -64,6 +68,7 @@ class Standin:
         self._backoff, self._wall_s, self._running_s = backoff, wall_s, running_s
         self._directory = Path(settings.store.directory)
         self._broker: Client | None = None
+        self._left: LeftForBroker | None = None
         self._listener: Listener | None = None
         self._broker_news = asyncio.Event()
         self.port = 0
@@ -73,6 +78,9 @@ class Standin:
             self._changes = Changes(self._open_store)
             await self._changes.open()
             stack.push_async_callback(self._changes.close)
+            if not self._mqtt.is_on:
+                messages, _ = await self._changes.make(lambda store: store.waiting(ONWARD, EVERY))
+                _log.info("[mqtt] is off; messages that clients had handed in before are sent on: %d", messages)
             listener = self._mqtt.listener
             self._hub = Hub(listener, TopicRoutes(self._mqtt.routes), self._changes)
             if self._client is not None and self._store is not None:
@@ -95,6 +103,9 @@ class Standin:
                     partial(_take_from_broker, back),
                     lambda _: self._hub.news.set(),
                 )
+            else:
+                self._left = LeftForBroker(self._directory / BROKER_FILE, self._open_broker_store, self._changes)
+                await self._left.count()
             if listener.enabled:
                 self._listener = Listener(listener, self._hub)
                 self.port = await self._listener.open()
@@ -177,7 +188,17 @@ class Standin:
                 "messages": messages,
                 "bytes": size,
             }
+        elif self._left is not None and self._left.messages:
+            left = self._left
+            found["broker"] = {"problem": "mqtt.broker is off", "messages": left.messages, "bytes": left.size}
         return found
+
+    async def discard_for_broker(self) -> int:
+        """Removes what waits for a broker that is off; how many messages. Raises StoreError, ControlError if it is
+        on."""
+        if self._left is None:
+            raise ControlError("mqtt.broker is on, and gets what waits for it: turn it off first")
+        return await self._left.discard()
 
     async def steps(self, method: str, argument: Any) -> list[Step]:
         """Of the log of ways: `newest` or `steps_of`."""
@@ -199,7 +220,7 @@ class Standin:
     def _open_store(self) -> MqttStore:
         mqtt, listener = self._mqtt, self._mqtt.listener
         return MqttStore(
-            self._directory / "mqtt",
+            self._directory / STORE_FILE,
             sessions=SessionLimits(
                 listener.sessions, listener.subscriptions, listener.queue_messages, listener.queue_bytes
             ),
@@ -234,7 +255,7 @@ class Standin:
 
     def _open_broker_store(self) -> ExactStore:
         name = broker_client_id(self._mqtt.broker, self._settings.client_id)
-        self._broker_store = ExactStore(self._directory / "broker", name, self._settings.store.log_entries)
+        self._broker_store = ExactStore(self._directory / BROKER_FILE, name, self._settings.store.log_entries)
         self._broker_store.part = LANE
         return self._broker_store
 

@@ -34,6 +34,8 @@ _log: Final = logging.getLogger("waystation.agent")
 _APPLICATION_ID: Final = 0x57415951  # "WAYQ"
 PART: Final = "mqtt"
 SPOOL: Final = "spool"
+EVERY: Final = (1 << 63) - 1
+"""No number is larger."""
 
 
 class StoreLimits(msgspec.Struct, frozen=True):
@@ -213,9 +215,14 @@ class MqttStore(AgentFile):
         rows = self._db.execute(SQL["spooled"], (lane, after, count)).fetchall()
         return [_spooled(self.incarnation, row, self.now_s) for row in rows]
 
+    def waiting(self, lane: str, number: int) -> tuple[int, int]:
+        """How many messages, with how many bytes, go on over a lane, up to the number."""
+        messages, size = self._db.execute(SQL["waiting"], (lane, number)).fetchone()
+        return int(messages), int(size)
+
     def forwarded(self, lane: str, number: int, steps: list[tuple[str, str, str]]) -> None:
         """All up to the number have gone on. `steps`: (id, event, detail) for the log."""
-        messages, size = self._db.execute(SQL["forwarded_size"], (lane, number)).fetchone()
+        messages, size = self.waiting(lane, number)
         self._db.execute(SQL["forwarded"], (lane, number))
         use(self._db, SPOOL, -messages, -size)
         at_s = self._wall_s()

@@ -240,7 +240,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 SELECT number, target, id, topic, payload, qos, retain, properties, expires_s FROM spool
 WHERE lane = ? AND number > ? ORDER BY number LIMIT ?;
 
--- name: forwarded_size
+-- name: waiting
 SELECT count(*), coalesce(sum(size), 0) FROM spool WHERE lane = ? AND number <= ?;
 
 -- name: forwarded
