@@ -36,8 +36,16 @@ class Verdict(Enum):
     FULL = auto()  # it cannot be remembered, so it must not be taken now
 
 
+class SeenMark(NamedTuple):
+    """What changes about a source with each message, beside its sequence. `used_s`: when one was taken last."""
+
+    source: Source
+    low_water: int
+    used_s: float
+
+
 class SeenState(NamedTuple):
-    """What is stored about a source. `used_s`: when a message of it was taken last."""
+    """All that is stored about a source: its mark, and the sequences at or above it that were taken."""
 
     source: Source
     low_water: int
@@ -64,9 +72,9 @@ class _Taken:
 
 class Seen:
     """The memory of one recipient; beyond its limits messages are refused, never delivered twice, but for those of an
-    originator with too many incarnations. Store :meth:`state`, and forget what :meth:`forgotten` returns, in the
-    transaction that stores the message. `stored`: the sources used last come last. Times are seconds of any clock that
-    never goes back."""
+    originator with too many incarnations. In the transaction that stores a message, forget what :meth:`forgotten`
+    returns, and store :meth:`mark` and the message's sequence, without those that are below the mark now. `stored`: the
+    sources used last come last. Times are seconds of any clock that never goes back."""
 
     def __init__(self, limits: SeenLimits | None = None, stored: Iterable[SeenState] = ()) -> None:
         self._limits = limits or SeenLimits()
@@ -108,19 +116,15 @@ class Seen:
         self._sources.move_to_end(source)
         return Verdict.NEW
 
-    def state(self, source: Source) -> SeenState | None:
+    def mark(self, source: Source) -> SeenMark | None:
         """What is to be stored about a source; None if it is forgotten."""
         one = self._sources.get(source)
-        return None if one is None else SeenState(source, one.low_water, tuple(sorted(one.above)), one.used_s)
+        return None if one is None else SeenMark(source, one.low_water, one.used_s)
 
     def forgotten(self) -> list[Source]:
         """The sources that were forgotten since the last call."""
         forgotten, self._forgotten = self._forgotten, []
         return forgotten
-
-    def export(self) -> list[SeenState]:
-        """All that is to be stored."""
-        return [state for source in self._sources if (state := self.state(source)) is not None]
 
     def _make_capacity(self, originator: str, now_s: float) -> bool:
         """Whether another source of the originator can be remembered."""

@@ -99,8 +99,7 @@ class Arrivals:
         if self._seen.take(header, self._journal.now_s, from_platform=from_platform) is Verdict.FULL:
             return Reason.FULL
         batch = self._journal.change()
-        batch.taken[header.originator, header.incarnation] = self._seen
-        batch.forgotten += self._seen.forgotten()
+        batch.take(self._seen, header)
         plaintext, detail = self._open(bundle)
         batch.steps.append(Step(bundle.message_id, self._journal.wall_s, "received", detail))
         if plaintext is not None:

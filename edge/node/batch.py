@@ -7,7 +7,7 @@ from typing import NamedTuple
 from bundles.bundle import Bundle, Header
 from bundles.certificates import Certificate
 from bundles.receipt import Receipt
-from bundles.seen import Seen, SeenState, Source
+from bundles.seen import Seen, SeenMark, SeenState, Source
 from edge.mesh.known_receipts import KnownReceipts
 from edge.mesh.pending_reports import PendingReport
 from edge.node.at_platform import AtPlatformRow, Changes
@@ -87,6 +87,7 @@ class Batch:
     receipts_forgotten: dict[str, None] = field(default_factory=dict)  # before these are added
     at_platform: Changes = field(default_factory=dict)
     taken: dict[Source, Seen] = field(default_factory=dict)
+    sequences: list[tuple[Source, int]] = field(default_factory=list)  # of these, that were taken
     forgotten: list[Source] = field(default_factory=list)
     arrived: list[InboxRow] = field(default_factory=list)
     handed_over: list[int] = field(default_factory=list)
@@ -98,13 +99,22 @@ class Batch:
     reports_over: list[int] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     done: list[Callable[[], None]] = field(default_factory=list)
-    seen: list[SeenState] = field(default_factory=list)  # set when the commit begins
+    seen: list[SeenMark] = field(default_factory=list)  # set when the commit begins
     meta: Meta | None = None  # likewise
 
     def add(self, message_id: str, row: BundleRow) -> None:
         """A bundle is to be there, also if it was removed before."""
         self.removed.pop(message_id, None)
         self.added[message_id] = row
+
+    def take(self, seen: Seen, header: Header) -> None:
+        """`seen` has just taken the message; what it has forgotten for it is forgotten."""
+        if forgotten := seen.forgotten():
+            self.forgotten += forgotten
+            self.sequences = [one for one in self.sequences if one[0] not in forgotten]
+        source = header.originator, header.incarnation
+        self.taken[source] = seen
+        self.sequences.append((source, header.sequence))
 
     def without_added(self) -> "Batch":
         """What remains to be committed when what was added is refused."""
@@ -128,8 +138,8 @@ class Batch:
     def freeze(self, meta: Meta) -> None:
         """The commit begins."""
         self.meta = meta
-        states = (seen.state(source) for source, seen in self.taken.items())
-        self.seen = [state for state in states if state is not None]
+        marks = (seen.mark(source) for source, seen in self.taken.items())
+        self.seen = [mark for mark in marks if mark is not None]
 
 
 _REFUSABLE = ("added", "unsealed", "accepted", "refused", "accepted_steps")

@@ -22,7 +22,7 @@ from bundles import receipt as receipt_format
 from bundles.bundle import Header, Kind
 from bundles.errors import FormatError
 from bundles.known_certificates import OF_A_NAME_MAX
-from bundles.seen import SeenState
+from bundles.seen import SeenState, Source
 from edge.client.errors import StoreDamaged, StoreForeign
 from edge.client.sqlite_file import SqliteFile, create_tables
 from edge.mesh.known_receipts import KnownReceipts
@@ -36,7 +36,7 @@ from schemas.sql import named_blocks
 
 _SQL: Final = named_blocks(Path(__file__).with_suffix(".sql").read_text(encoding="utf-8"))
 _APPLICATION_ID: Final = 0x5741594E  # "WAYN"
-_FORMAT: Final = 2
+_FORMAT: Final = 3
 _encode: Final = msgspec.msgpack.encode
 _decode: Final = msgspec.msgpack.decode
 _KINDS: Final = {int(kind): kind for kind in Kind}
@@ -85,7 +85,7 @@ class BundleStore(SqliteFile):
                 [UnsealedRow(_header(row[2]), row[0], row[1], b"") for row in execute(_SQL["unsealed"])],
                 self._known_receipts(),
                 [AtPlatformRow(*row) for row in execute(_SQL["at_platform"])],
-                [_seen(row[0]) for row in execute(_SQL["seen"])],
+                [self._seen(*row) for row in execute(_SQL["seen"]).fetchall()],
                 [row[0] for row in execute(_SQL["certificates"])],
                 next((row[0] for row in execute(_SQL["revocations"])), b""),
                 [_report(*row) for row in execute(_SQL["reports"])],
@@ -155,8 +155,7 @@ class BundleStore(SqliteFile):
             removed = [(UUID(one).bytes,) for one in batch.removed]
             many(_SQL["remove_ciphertext"], removed)
             many(_SQL["remove"], removed)
-            many(_SQL["forget_seen"], [(_encode(source),) for source in batch.forgotten])
-            many(_SQL["save_seen"], [_seen_row(state) for state in batch.seen])
+            _save_seen(db, batch)
             many(_SQL["arrive"], [_inbox_row(row) for row in batch.arrived])
             many(_SQL["hand_over"], [(number,) for number in batch.handed_over])
             many(_SQL["notify"], [(*row[:2], row.receipt and row.receipt.encoded, row.reason) for row in batch.notices])
@@ -180,6 +179,10 @@ class BundleStore(SqliteFile):
                 db.execute(_SQL["save_node"], batch.meta)
             if self._log is not None and (batch.steps or batch.accepted_steps):
                 self._log.add(db, [*batch.accepted_steps, *batch.steps])
+
+    def _seen(self, number: int, source: bytes, low_water: bytes, used_s: float) -> SeenState:
+        above = tuple(_number(raw) for (raw,) in self._db.execute(_SQL["taken"], (number,)))
+        return SeenState(_decode(source, type=Source), _number(low_water), above, used_s)
 
     def _known_receipts(self) -> KnownReceipts:
         """What is kept of them in memory."""
@@ -263,12 +266,24 @@ def _inbox_row(row: InboxRow) -> tuple[Any, ...]:
     return row.number, len(row.plaintext), _raw_header(row.header), row.plaintext
 
 
-def _seen_row(state: SeenState) -> tuple[bytes, bytes]:
-    return _encode(state.source), _encode(state)
+def _save_seen(db: sqlite3.Connection, batch: Batch) -> None:
+    """What was taken, without what is below the marks. A sequence is one row, so that a commit costs what is new."""
+    forgotten = [(_encode(source),) for source in batch.forgotten]
+    db.executemany(_SQL["forget_taken"], forgotten)
+    db.executemany(_SQL["forget_seen"], forgotten)
+    marks = [(_encode(one.source), _raw_number(one.low_water), one.used_s) for one in batch.seen]
+    db.executemany(_SQL["save_seen"], marks)
+    db.executemany(_SQL["remove_taken_below"], [(source, low_water) for source, low_water, _ in marks])
+    db.executemany(_SQL["add_taken"], [(_encode(source), _raw_number(one)) for source, one in batch.sequences])
 
 
-def _seen(raw: bytes) -> SeenState:
-    return _decode(raw, type=SeenState)
+def _raw_number(number: int) -> bytes:
+    """In the order of the numbers, which may be above what SQLite has integers for."""
+    return number.to_bytes(8, "big")
+
+
+def _number(raw: bytes) -> int:
+    return int.from_bytes(raw, "big")
 
 
 def _report(number: int, raw: bytes) -> PendingReport:

@@ -33,7 +33,13 @@ CREATE TABLE at_platform (
     until_s REAL NOT NULL,
     id TEXT NOT NULL
 );
-CREATE TABLE seen (source BLOB PRIMARY KEY, state BLOB NOT NULL);
+CREATE TABLE seen (
+    number INTEGER PRIMARY KEY,
+    source BLOB NOT NULL UNIQUE,
+    low_water BLOB NOT NULL,
+    used_s REAL NOT NULL
+);
+CREATE TABLE taken (source INTEGER NOT NULL, sequence BLOB NOT NULL, PRIMARY KEY (source, sequence)) WITHOUT ROWID;
 CREATE TABLE inbox (
     number INTEGER PRIMARY KEY,
     size INTEGER NOT NULL,
@@ -112,14 +118,26 @@ INSERT OR REPLACE INTO at_platform VALUES (?, ?, ?, ?);
 DELETE FROM at_platform WHERE sequence = ?;
 
 -- name: save_seen
-INSERT OR REPLACE INTO seen VALUES (?, ?);
+INSERT INTO seen (source, low_water, used_s) VALUES (?, ?, ?)
+ON CONFLICT (source) DO UPDATE SET low_water = excluded.low_water, used_s = excluded.used_s;
+
+-- name: add_taken
+INSERT OR IGNORE INTO taken SELECT number, ?2 FROM seen WHERE source = ?1 AND low_water <= ?2;
+
+-- name: remove_taken_below
+DELETE FROM taken WHERE source = (SELECT number FROM seen WHERE source = ?) AND sequence < ?;
+
+-- name: forget_taken
+DELETE FROM taken WHERE source = (SELECT number FROM seen WHERE source = ?);
 
 -- name: forget_seen
 DELETE FROM seen WHERE source = ?;
 
 -- name: seen
--- Each save gives a new rowid, so the one saved last comes last.
-SELECT state FROM seen ORDER BY rowid;
+SELECT number, source, low_water, used_s FROM seen ORDER BY used_s, number;
+
+-- name: taken
+SELECT sequence FROM taken WHERE source = ? ORDER BY sequence;
 
 -- name: arrive
 INSERT INTO inbox VALUES (?, ?, ?, ?);

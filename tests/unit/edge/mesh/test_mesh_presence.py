@@ -11,7 +11,6 @@ from bundles.seen import Seen, SeenLimits, Verdict
 from edge.mesh.pending_reports import PendingReports
 from edge.mesh.presence import Decision, Record, Stage, decide, decide_without_presence, merge, record_of
 from schemas.events import MessagePresenceEvent
-from tests.draw import generator
 from tests.unit.bundles.keys import header
 
 LIVE_UNTIL_US = 10_000
@@ -133,20 +132,6 @@ def test_a_full_log_keeps_deliveries() -> None:
         PendingReports(most=0)
 
 
-def test_a_thousand_messages_are_a_thousand_however_many_copies_come() -> None:
-    """M14, after dtn7-rs#45 (1,067 of 1,000): copies in any order, over any time, and after restarts."""
-    draws = generator("copies of a thousand")
-    copies = [sequence for sequence in range(1, 1_001) for _ in range(draws.randint(1, 4))]
-    draws.shuffle(copies)
-    seen, given_count = Seen(), 0
-    for at, sequence in enumerate(copies):
-        given_count += seen.take(header(sequence), 0) is Verdict.NEW
-        if at % 100 == 0:
-            seen = Seen(stored=seen.export())
-    assert given_count == 1_000
-    assert seen.export()[0].above == ()  # and nothing is left to remember but the mark
-
-
 def test_what_is_below_the_low_water_mark_is_refused() -> None:
     """M14: no clock is trusted, and no list rolls over (meshtastic firmware#8790)."""
     seen = Seen()
@@ -186,8 +171,7 @@ def test_who_makes_many_incarnations_crowds_out_nobody() -> None:
         assert seen.take(header(1, name), 2) is Verdict.NEW
     assert seen.forgotten() == [("x", 6)]
     assert [seen.take(header(1, name), 3) for name in ("honest", "new", "newer")] == [Verdict.DUPLICATE] * 3
-    assert seen.state(("x", 6)) is None
-    assert seen.export() == Seen(stored=seen.export()).export()
+    assert seen.mark(("x", 6)) is None
 
 
 def test_a_full_memory_forgets_first_what_cannot_be_alive_any_more() -> None:
