@@ -30,6 +30,7 @@ from edge.mesh.known_to_peers import OURS, KnownToPeers, Peer
 from edge.mesh.limits import MeshLimits
 from edge.mesh.set_aside import SetAside
 from edge.mesh.spray import FOR_RECIPIENT, Candidate, SprayPolicy
+from edge.mesh.unknown_receipts import UnknownReceipts
 
 __all__ = ["Carrier", "Held", "HeldWatcher", "InMemory", "Originators"]
 
@@ -56,6 +57,7 @@ class Carrier:
         self.limits, self.policy = limits or MeshLimits(), policy or SprayPolicy()
         self.encounters = Encounters()
         self.receipts = KnownReceipts(self.limits.receipts, self.limits.peers)
+        self.unknown_receipts = UnknownReceipts(self.limits.unknown_receipts)
         self.certificates = certificates
         self.certificates_known = KnownToPeers(self.limits.peers)
         self.has_uplink = False

@@ -198,7 +198,7 @@ class Contact:
         self._certificates.take_list(frame, events)
 
     def _take_receipts(self, frame: Receipts, events: list[Event], now: float) -> None:
-        self._receipts.take(frame, events)
+        self._receipts.take(frame, events, now)
         if not frame.more:
             was_first = self.state is State.AWAIT_RECEIPTS
             self.state = next_state(self.state, Step.RECEIVE_LAST_RECEIPTS)

@@ -8,7 +8,7 @@ from itertools import islice
 
 from bundles import receipt as receipt_format
 from bundles.errors import FormatError, SignatureError
-from bundles.receipt import RECEIPT_BYTES_MAX
+from bundles.receipt import RECEIPT_BYTES_MAX, Role
 from edge.mesh.carrier import Carrier
 from edge.mesh.contact_certificates import CertificateExchange
 from edge.mesh.contact_events import Event, ReceiptRefused, ReceiptTaken
@@ -59,11 +59,11 @@ class ReceiptExchange:
             self._certificates.send_again(signer)
         self._link.send_each(self._batches(iter([one.message_id for one in found])))
 
-    def take(self, frame: Receipts, events: list[Event]) -> None:
+    def take(self, frame: Receipts, events: list[Event], now: float) -> None:
         """Takes each, or reports why not. Raises PeerError for one that is malformed."""
         self.has_come |= bool(frame.receipts)
         for encoded in frame.receipts:
-            self._take(encoded, events)
+            self._take(encoded, events, now)
 
     def _send(self, after: int) -> None:
         self._sent = self._carrier.receipts.number
@@ -87,17 +87,25 @@ class ReceiptExchange:
                 return
             found = following
 
-    def _take(self, encoded: bytes, events: list[Event]) -> None:
+    def _take(self, encoded: bytes, events: list[Event], now: float) -> None:
+        carrier = self._carrier
         try:
-            if self._carrier.receipts.has(encoded):
+            if carrier.receipts.has(encoded):
                 return
             receipt = receipt_format.decode(encoded)
         except FormatError as error:
             raise PeerError(f"a malformed receipt: {error}") from error
+        held, unknown = carrier.held(receipt.message_id), carrier.unknown_receipts
+        is_unknown = held is None and receipt.role is Role.RECIPIENT
+        if is_unknown and not unknown.has_capacity(receipt.signer, now):
+            if complaint := unknown.complaint(receipt.signer):
+                events.append(ReceiptRefused(receipt, complaint))
+            return
         try:
-            held = self._carrier.held(receipt.message_id)
-            if self._carrier.take_receipt(receipt, self._link.key):
-                is_dropped = receipt.message_id not in self._carrier
+            if carrier.take_receipt(receipt, self._link.key):
+                if is_unknown:
+                    unknown.taken(receipt.signer)
+                is_dropped = receipt.message_id not in carrier
                 events.append(ReceiptTaken(receipt, held if is_dropped else None))
         except SignatureError as error:
             events.append(ReceiptRefused(receipt, str(error)))

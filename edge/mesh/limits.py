@@ -26,6 +26,7 @@ class MeshLimits:
     stored_bundles: int = 10_000
     lifetime_s: int = 604_800  # longest lifetime of a bundle that is accepted
     receipts: int = 100_000  # remembered; the oldest are forgotten first
+    unknown_receipts: int = 10_000  # of a recipient, in an hour, for messages that are not held here
     frame_bytes: int = 65_536  # of one frame of the contact protocol; larger bundles are sent in several
     frames: int = 20_000  # received in ten seconds of a contact; more are a flood
     summary_ids: int = 100_000  # that a peer may say it holds

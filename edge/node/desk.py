@@ -90,7 +90,7 @@ class Desk:
                     self._certificates.revoked(revocations)
                     self._on_news()
                 case ReceiptRefused(receipt, detail):
-                    _log.warning("%s sent a receipt that is not valid: %s", peer.name, detail)
+                    _log.warning("%s sent a receipt that is not taken: %s", peer.name, detail)
                 case _:
                     pass
 

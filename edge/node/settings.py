@@ -35,6 +35,7 @@ stored_bytes = 67_108_864  # of all of them. Beyond: refused. An eighth of both 
 bundle_bytes = 1_048_576   # of one, encoded. Beyond: refused
 receipts = 100_000         # remembered; the oldest are forgotten first. If a recipient has more than an eighth, its
                            # oldest go before those of others
+unknown_receipts = 10_000  # of one recipient, in an hour, for messages that are not here. Beyond: ignored
 inbox_messages = 10_000    # that have arrived and wait for the application. Beyond: refused, so carriers keep them
 inbox_bytes = 67_108_864   # of those
 reports = 100_000          # for message presence, that wait for a gateway
@@ -68,6 +69,7 @@ class MeshSettings(Section, frozen=True):
     stored_bytes: Positive = 67_108_864
     bundle_bytes: Annotated[int, Meta(ge=4_096, le=16_777_216)] = 1_048_576
     receipts: Positive = 100_000
+    unknown_receipts: Positive = 10_000
     inbox_messages: Positive = 10_000
     inbox_bytes: Positive = 67_108_864
     reports: Positive = 100_000
@@ -95,6 +97,7 @@ def limits(settings: MeshSettings) -> "MeshLimits":
         stored_bundles=settings.stored_bundles,
         lifetime_s=settings.lifetime_s,
         receipts=settings.receipts,
+        unknown_receipts=settings.unknown_receipts,
         idle_s=settings.idle_s,
         latency_s=settings.latency_ms / 1000,
         probe_s=settings.probe_s,

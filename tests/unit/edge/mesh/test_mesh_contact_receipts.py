@@ -5,7 +5,7 @@ import pytest
 from bundles.receipt import Role
 from edge.mesh.carrier import Carrier
 from edge.mesh.contact_events import PeerHolds, ReceiptTaken
-from tests.unit.bundles.keys import bundle, originators, receipt, signers
+from tests.unit.bundles.keys import bundle, header, originators, receipt, signers
 from tests.unit.edge.mesh.contact_pair import MeshPair, carrier, meet
 
 
@@ -117,3 +117,40 @@ def test_a_receipt_during_a_transfer_withdraws_the_offer() -> None:
     assert not pair.contacts[1]._taking.waits
     assert "Received" not in pair.kinds(1)
     assert not pair.contacts[0].closed
+
+
+def test_receipts_for_unknown_messages_spread_within_a_limit() -> None:
+    """M8: any agent may sign as a recipient, without end. What it signs for messages that are held counts, and others'
+    receipts are not concerned."""
+    hostile, one = carrier("b"), carrier("a", unknown_receipts=10)
+    real = [receipt(header(number, destination="@b").message_id, "b", Role.RECIPIENT) for number in range(1, 31)]
+    others = [receipt(header(100).message_id, "r", Role.RECIPIENT), receipt(header(101).message_id)]
+    for each in (*real, *others):
+        assert hostile.take_receipt(each)
+    pair = meet(hostile, one)
+    assert pair.kinds(1).count("ReceiptRefused") == 1, "it is said once"
+    assert [one.receipts.record(each.message_id) is not None for each in real] == [True] * 10 + [False] * 20
+    assert all(one.receipts.record(each.message_id) for each in others)
+    held = bundle(20, destination="@b")
+    one.add(held, 8, pair.now)
+    meet(hostile, one, pair.now + 60)
+    assert held.message_id not in one
+    late = receipt(header(31).message_id, "b", Role.RECIPIENT)
+    hostile.take_receipt(late)
+    meet(hostile, one, pair.now + 120)
+    assert one.receipts.record(late.message_id) is None
+    later = receipt(header(32).message_id, "b", Role.RECIPIENT)
+    hostile.take_receipt(later)
+    meet(hostile, one, pair.now + 4_000)
+    assert one.receipts.record(later.message_id) is not None
+
+
+def test_nobody_uses_up_what_another_may_sign() -> None:
+    """A receipt counts for its signer only if the signer has signed it."""
+    hostile, one = carrier("b"), carrier("a", unknown_receipts=2)
+    for number in range(1, 9):
+        hostile.receipts.add(receipt(header(number).message_id, "r", Role.RECIPIENT, by="b"), ("", 0))
+    true = receipt(header(9).message_id, "r", Role.RECIPIENT)
+    hostile.take_receipt(true)
+    meet(hostile, one)
+    assert one.receipts.record(true.message_id) is not None
