@@ -71,7 +71,7 @@ class MeshTransport:
 
     async def send(self, messages: list[Spooled], refused: Refused) -> int:
         if self._position is None:
-            self._position = await self._node.on_store(partial(self._read_position, messages[0].spool))
+            self._position = await self.position(messages[0].spool)
         known = sum(one.number <= self._position for one in messages)
         is_full = False
 
@@ -91,6 +91,9 @@ class MeshTransport:
         # All in one turn of the loop, so in one commit: if the disk is full, none of them is taken.
         results = await asyncio.gather(*(put(one) for one in messages[known:]))
         return known + (results.index(False) if False in results else len(results))
+
+    async def position(self, spool: int) -> int:
+        return await self._node.on_store(partial(self._read_position, spool))
 
     async def _put(self, one: Spooled) -> None:
         message, found = one.message, one.message.properties

@@ -71,6 +71,10 @@ class Arrivals:
 
         store.on_arrived = news
         position = await self._changes.insist(lambda found: found.position(source, store.incarnation))
+        if position > store.last_arrived:  # else what it gives the same numbers to would count as taken
+            _log.warning("the file of what arrived from the %s is an earlier copy; some may be taken again", source)
+            position = 0
+            await self._changes.insist(lambda found: found.set_position(source, store.incarnation, 0))
         has_complained = False
         while True:
             self._news.clear()

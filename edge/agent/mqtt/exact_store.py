@@ -8,7 +8,9 @@ packet id, before PUBREC is sent. From there it goes into the stand-in's file, w
 exchange whose end the server knows has left its message here, once.
 
 Either file may be moved away, since it is damaged, and made anew, and then its numbers begin again. So a number that
-one file has of the other names the other's incarnation, and counts in no other one.
+one file has of the other names the other's incarnation, and counts in no other one. Or an earlier copy of it is put
+back from a backup: it gives numbers a second time. Its highest one is then below what the other file has of it, and
+what it holds counts as new: some messages may come twice, and none is lost.
 """
 
 import sqlite3
@@ -25,7 +27,8 @@ _SQL: Final = named_blocks(Path(__file__).with_suffix(".sql").read_text(encoding
 
 
 class ExactStore(AgentStore):
-    """`moves`, `unmoved` and `arrives` are called on the event loop; the others on the store's thread."""
+    """`moves`, `unmoved` and `arrives` are called on the event loop; the others on the store's thread. Read-only:
+    `last_arrived`, the highest number that anything that had arrived had when the file was opened."""
 
     def __init__(self, path: str | Path, client_id: str, log_entries: int) -> None:
         self._moving: dict[int, tuple[int, int, str]] = {}
@@ -89,6 +92,7 @@ class ExactStore(AgentStore):
     def _make(self, *, is_new: bool) -> None:
         super()._make(is_new=is_new)
         create_tables(self._db, _SQL["schema"])
+        (self.last_arrived,) = self._db.execute(_SQL["last_arrived"]).fetchone()
 
     def _record(self, db: sqlite3.Connection, batch: Batch) -> None:
         for sequence in batch.added:

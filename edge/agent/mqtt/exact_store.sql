@@ -26,6 +26,9 @@ DELETE FROM forwarded_id WHERE sequence = ?;
 -- name: add_arrived
 INSERT INTO arrived (content) VALUES (?);
 
+-- name: last_arrived
+SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'arrived';
+
 -- name: arrived
 SELECT number, content FROM arrived WHERE number > ? ORDER BY number LIMIT ?;
 

@@ -40,6 +40,10 @@ class Transport(Protocol):
         disk, or `refused`. It recognises by its number one that it has taken before, also in an earlier process."""
         ...
 
+    async def position(self, spool: int) -> int:
+        """The number of the newest message that it has taken from the file of this incarnation; 0: none."""
+        ...
+
 
 class Forwarder:
     """`news` is set when there is something new in the spool."""
@@ -50,6 +54,8 @@ class Forwarder:
     async def run(self) -> None:
         """For ever; raises the error that ended the transport or the store."""
         lane, after, has_complained = self._lane, 0, False
+        spool = await self._changes.insist(_incarnation)
+        await self._changes.insist(partial(_renew_if_behind, spool, await self._transport.position(spool)))
         while True:
             self._news.clear()
             found = await self._changes.insist(partial(_spooled, lane, after))
@@ -76,6 +82,18 @@ class Forwarder:
             has_complained = not is_all
 
 
+def _incarnation(store: MqttStore) -> int:
+    return store.incarnation
+
+
+def _renew_if_behind(spool: int, position: int, store: MqttStore) -> None:
+    """A file that has never given the number up to which its messages were taken was put back from a backup. What it
+    holds goes on, some of it once more; else what it gives the same numbers to would count as taken."""
+    if spool == store.incarnation and position > store.last_spooled:
+        _log.warning("the file of MQTT messages is an earlier copy; what it has may have been sent, and is sent again")
+        store.renew()
+
+
 def _spooled(lane: str, after: int, store: MqttStore) -> list[Spooled]:
     return store.spooled(lane, after, AT_ONCE)
 
@@ -95,8 +113,7 @@ class ClientTransport:
 
     async def send(self, messages: list[Spooled], refused: Refused) -> int:
         if self._position is None:
-            spool = messages[0].spool
-            self._position = await self._client.on_store(lambda _: self._store.position(spool))
+            self._position = await self.position(messages[0].spool)
         position = self._position
         known = sum(one.number <= position for one in messages)
         is_full = False
@@ -127,6 +144,9 @@ class ClientTransport:
         # All in one turn of the loop, so in one transaction: if the disk is full, none of them is taken.
         results = await asyncio.gather(*(put(one) for one in messages[known:]))
         return known + (results.index(False) if False in results else len(results))
+
+    async def position(self, spool: int) -> int:
+        return await self._client.on_store(lambda _: self._store.position(spool))
 
 
 def to_platform(one: Spooled, prefix: str) -> Publish:

@@ -84,8 +84,8 @@ NOT_NEW: Final = Taken(is_new=False, queued=[], live=[])
 
 class MqttStore(AgentFile):
     """`window`: how many deliveries a session has in flight at most. `wall_s`, `running_s`, `down_most_s`: see
-    :mod:`edge.client.store_clock`. Read-only: `incarnation`, a number that names the file for ever. Raises
-    StoreError."""
+    :mod:`edge.client.store_clock`. Read-only: `incarnation`, a number that names the file; `last_spooled`, the highest
+    number in the spool that it had given when it was opened. Raises StoreError."""
 
     def __init__(
         self,
@@ -107,6 +107,7 @@ class MqttStore(AgentFile):
         self._retained = Retained(self._db, limits.retained_messages, limits.retained_bytes)
         with self.transaction() as db:
             (self.incarnation,) = db.execute(SQL["incarnation"]).fetchone()
+            (self.last_spooled,) = db.execute(SQL["last_spooled"]).fetchone()
             clock_s, clock_wall_s = db.execute(SQL["clock"]).fetchone() or (0.0, 0.0)
             self._clock = StoreClock(clock_s, clock_wall_s, wall_s(), running_s(), down_most_s)
             self.sessions.restart(self.now_s, window)
@@ -227,6 +228,12 @@ class MqttStore(AgentFile):
         use(self._db, SPOOL, -messages, -size)
         at_s = self._wall_s()
         self.log.add(self._db, [Step(identifier, at_s, lane, event, detail) for identifier, event, detail in steps])
+
+    def renew(self) -> None:
+        """The file is an earlier copy: it gets another incarnation, because it gives numbers that were given before."""
+        incarnation = new_incarnation()
+        self._db.execute(SQL["renew"], (incarnation,))
+        self.incarnation = incarnation
 
     def position(self, source: str, incarnation: int) -> int:
         """Up to which number the messages of a source have been taken; `incarnation`: of its file."""

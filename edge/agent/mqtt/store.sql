@@ -85,6 +85,12 @@ INSERT OR IGNORE INTO identity VALUES (1, ?);
 -- name: incarnation
 SELECT incarnation FROM identity;
 
+-- name: renew
+UPDATE identity SET incarnation = ?;
+
+-- name: last_spooled
+SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'spool';
+
 -- name: clock
 SELECT clock_s, wall_s FROM clock;
 

@@ -139,6 +139,9 @@ class Recorder:
         self.taken.append(messages[0].message.id)
         return 1
 
+    async def position(self, spool: int) -> int:
+        return 0
+
 
 def test_the_forwarder_empties_the_spool_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Over any transport; what has expired is not sent, and is in the log."""
