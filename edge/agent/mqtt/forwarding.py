@@ -146,7 +146,8 @@ class ClientTransport:
         return known + (results.index(False) if False in results else len(results))
 
     async def position(self, spool: int) -> int:
-        return await self._client.on_store(lambda _: self._store.position(spool))
+        position: int = await self._client.on_store(lambda _: self._store.position(spool))
+        return position
 
 
 def to_platform(one: Spooled, prefix: str) -> Publish:
