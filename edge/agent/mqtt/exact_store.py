@@ -30,6 +30,8 @@ class ExactStore(AgentStore):
     """`moves`, `unmoved` and `arrives` are called on the event loop; the others on the store's thread. Read-only:
     `last_arrived`, the highest number that anything that had arrived had when the file was opened."""
 
+    last_arrived: int
+
     def __init__(self, path: str | Path, client_id: str, log_entries: int) -> None:
         self._moving: dict[int, tuple[int, int, str]] = {}
         self._arriving: dict[int, bytes] = {}

@@ -87,6 +87,9 @@ class MqttStore(AgentFile):
     :mod:`edge.client.store_clock`. Read-only: `incarnation`, a number that names the file; `last_spooled`, the highest
     number in the spool that it had given when it was opened. Raises StoreError."""
 
+    incarnation: int
+    last_spooled: int
+
     def __init__(
         self,
         path: Path,
