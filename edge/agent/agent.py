@@ -32,6 +32,7 @@ from edge.agent.network import NetworkWatch
 from edge.agent.outbox_folders import OutboxFolders
 from edge.agent.platform import Platform
 from edge.agent.relay import Relay
+from edge.agent.relay_store import FILE as RELAY_FILE
 from edge.agent.relay_store import RelayStore
 from edge.agent.routes import Routes
 from edge.agent.sender import ClientSender, Sender
@@ -119,8 +120,8 @@ class Agent:
         self._mailroom = Mailroom(self._sender(), self._routes, take=take, host=host, wall_s=self._wall_s)
         self._inbox = await self._on_thread(self._open_inbox)
         stack.push_async_callback(self._on_thread, self._inbox.close)
-        if smtp.relay.enabled:
-            courier = self._courier or self._smtp_courier()
+        if smtp.relay.enabled or (self._directory / RELAY_FILE).exists():
+            courier = (self._courier or self._smtp_courier()) if smtp.relay.enabled else None
             self._relay_store = store = await self._on_thread(self._open_relay)
             stack.push_async_callback(self._on_thread, store.close)
             self._relay = Relay(store, courier, smtp.relay, self._routes, self._on_thread, self._mailroom.report)
@@ -158,7 +159,8 @@ class Agent:
 
     def _start_parts(self, outboxes: OutboxFolders | None) -> None:
         standin = self._standin if self._settings.mqtt.is_on else None
-        dispatch = Dispatch(self._relay, self._inbox, self._on_thread, standin)
+        relay = self._relay if self._settings.smtp.relay.enabled else None
+        dispatch = Dispatch(relay, self._inbox, self._on_thread, standin)
         if self._platform is not None:
             platform = self._platform
             self._start(platform.stay_subscribed(), dispatch.receive(platform.client, self._member))
@@ -240,7 +242,7 @@ class Agent:
     def _open_relay(self) -> RelayStore:
         relay = self._settings.smtp.relay
         return RelayStore(
-            self._directory / "relay",
+            self._directory / RELAY_FILE,
             messages=relay.messages,
             total_bytes=relay.total_bytes,
             remembered=relay.remembered,

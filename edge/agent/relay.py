@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 NOT_OURS: Final = Reply(550, "5.7.1 this agent does not relay for the domain")
+OFF: Final = "smtp.relay is off"
 INTERRUPTED: Final = "the agent ended while the mail was being sent"
 WAIT_MOST_S: Final = 3_600.0
 DISK_FULL_S: Final = 10.0
@@ -39,13 +40,14 @@ Report = Callable[[Mail, list[Failure]], Awaitable[str]]
 
 
 class Relay:
-    """`on_thread(call, *arguments)` runs a store's method on its thread. `report` tells a sender about failures and
+    """`courier`: None if `smtp.relay` is off; mails then wait until their lifetime ends, and their senders get a report.
+    `on_thread(call, *arguments)` runs a store's method on its thread. `report` tells a sender about failures and
     returns what was done, for the log; it raises NotAccepted if that must be tried again."""
 
     def __init__(
         self,
         store: RelayStore,
-        courier: "Courier",
+        courier: "Courier | None",
         settings: RelaySettings,
         routes: Routes,
         on_thread: OnThread,
@@ -55,10 +57,10 @@ class Relay:
         self._on_thread, self._report = on_thread, report
         self._changes = Changes()
         self._unreachable = 0  # attempts in sequence
-        self._server_s = 0.0  # when the server is tried again
+        self._server_s = 0.0 if courier is not None else NEVER_S  # when the server is tried again
         self._has_news = self._is_stopping = False
         self._working = asyncio.Lock()
-        self.last_problem = ""
+        self.last_problem = "" if courier is not None else OFF
 
     async def take(self, mail: Mail) -> bool:
         """Returns once the mail is on disk; False if it was known. Raises StoreFull, StoreError."""
@@ -69,6 +71,7 @@ class Relay:
     async def run(self) -> None:
         """For ever."""
         await self.recover()
+        await self._say_what_waits()
         while True:
             self._has_news = False
             try:
@@ -95,6 +98,11 @@ class Relay:
             hold = self._settings.doubtful == "hold"
             changed = [decisions.in_doubt(one, INTERRUPTED, hold=hold) for one in job.in_state(decisions.SENDING)]
             await self._insist(self._store.changed, job.mail.id, changed, self._store.now_s, job.attempts)
+
+    async def _say_what_waits(self) -> None:
+        waiting = 0 if self._courier is not None else (await self._on_thread(self._store.status))["messages"]
+        if waiting:
+            _log.warning("%s, and mails wait for it until their lifetime is over: %d", OFF, waiting)
 
     async def step(self) -> bool:
         """Reports one failure, or attempts one mail; whether there may be more to do now."""
@@ -130,6 +138,7 @@ class Relay:
             async def sending(addresses: list[str]) -> None:
                 await self._on_thread(self._store.sending, job.mail.id, addresses)
 
+            assert self._courier is not None
             attempt = await self._courier.deliver(job.mail, [one.address for one in ours], sending)
             self._observe(attempt)
             changed += after_attempt(ours, attempt, hold=settings.doubtful == "hold")

@@ -24,6 +24,8 @@ from schemas.sql import named_blocks
 _SQL: Final = named_blocks(Path(__file__).with_suffix(".sql").read_text(encoding="utf-8"))
 _APPLICATION_ID: Final = 0x57415952  # "WAYR"
 PART: Final = "relay"
+FILE: Final = "relay"
+"""In the store's directory: mails that wait for the server."""
 _EVENTS: Final = {
     decisions.DELIVERED: way.RELAYED,
     decisions.REFUSED: way.REFUSED,

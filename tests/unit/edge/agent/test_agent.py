@@ -11,6 +11,7 @@ import pytest
 
 from edge.agent import control, way
 from edge.agent.agent import Agent
+from edge.agent.envelope import Mail
 from edge.agent.errors import AgentNotRunning, ControlError, ListenerError
 from edge.agent.settings import AgentSettings
 from edge.client.client import Client
@@ -18,7 +19,7 @@ from edge.client.errors import StoreInUse
 from edge.reconnect import FullJitter
 from schemas import password_file
 from tests.faithful_client import eventually
-from tests.unit.edge.agent.agent_harness import HOST, StockServer, settings, submit
+from tests.unit.edge.agent.agent_harness import HOST, Clock, StockServer, relay_store, settings, submit
 from tests.unit.gateway.host.quic_client import trust
 from tests.unit.gateway.host.socket_gateway import SocketGateway
 
@@ -357,5 +358,30 @@ def test_a_gateway_that_is_too_slow_counts_as_unreachable(tmp_path: Path, connac
             platform = {"connect_points": [f"mqtt://{HOST}:{port}"], **times}
             async with Agent(settings(tmp_path / "store", platform=platform)):
                 await eventually(lambda: connections > 2, "it is given up, and tried again")
+
+    complete(run())
+
+
+def test_what_waits_for_a_mail_server_is_shown_when_the_relay_is_off(tmp_path: Path) -> None:
+    """M2: it is not sent, and not forgotten: when its lifetime is over its sender gets a report."""
+
+    async def run() -> None:
+        clock = Clock()
+        store = relay_store(tmp_path / "relay", clock)
+        store.add(Mail("0" * 32, "ann@a.example", ("bob@b.example",), MAIL), 100.0)
+        store.close()
+        route = {"smtp": {"routes": {"a.example": "far"}}}
+        found = settings(tmp_path, client_id="a", platform={"connect_points": [NOBODY]}, **route)
+        times: Any = {"wall_s": clock.wall_s, "running_s": clock.running_s}
+        async with Agent(found, backoff=QUICKLY, **times):
+            relay = (await ask(found, "status"))["relay"]
+            assert (relay["messages"], relay["problem"]) == (1, "smtp.relay is off")
+        clock.now_s += 101.0
+        async with Agent(found, backoff=QUICKLY, **times):
+            while (status := await ask(found, "status"))["relay"]["messages"]:
+                await asyncio.sleep(0.01)
+            assert status["outbox"]["messages"] == 1, "the report"
+            events = [step["event"] for step in await ask(found, "trace", id="0" * 32)]
+            assert events == [way.RECEIVED, way.EXPIRED, way.REPORTED]
 
     complete(run())
