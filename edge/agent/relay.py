@@ -40,7 +40,7 @@ Report = Callable[[Mail, list[Failure]], Awaitable[str]]
 
 
 class Relay:
-    """`courier`: None if `smtp.relay` is off; mails then wait until their lifetime ends, and their senders get a report.
+    """`courier`: None if `smtp.relay` is off; mails then wait until their lifetime ends, which is reported.
     `on_thread(call, *arguments)` runs a store's method on its thread. `report` tells a sender about failures and
     returns what was done, for the log; it raises NotAccepted if that must be tried again."""
 
