@@ -36,7 +36,9 @@ from schemas.enrolment import (
 from schemas.visible import visible
 
 _TEXT_MAX: Final = 300  # of what a stranger says, in an error
-_REFUSED: Final = (400, 401, 403, 404, 405, 413, 415, 422)
+_REFUSED: Final = (400, 403)
+"""What a gateway answers that enrols devices, but not this one. Any other status is that of a place that does not: a
+gateway without enrolment, an access point, a proxy."""
 
 
 class HttpAnswer(NamedTuple):

@@ -51,19 +51,24 @@ class Renewal:
             return self._use_stored()
         if not self._posts or not is_due(self.stored.identity.certificate, self._wall_s()):
             return CHECK_S
-        problems = []
+        problems, is_refused = [], False
         for post in self._posts:
             try:
                 self.stored = await renew(self._directory, post, self._wall_s())
             except GatewayNotReached as error:
                 problems.append(str(error))
-            except (EnrolmentRefused, IdentityFilesError) as error:
+            except EnrolmentRefused as error:  # another gateway may be of the right authority
+                problems.append(str(error))
+                is_refused = True
+            except IdentityFilesError as error:
                 self._complain(str(error))
                 return REFUSED_S
             else:
                 self._failures = 0
                 return self._use_stored()
         self._complain("; ".join(problems))
+        if is_refused:
+            return REFUSED_S
         self._failures += 1
         return self._backoff.delay_s(self._failures - 1)
 

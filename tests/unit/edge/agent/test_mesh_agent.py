@@ -277,6 +277,12 @@ def test_the_certificate_is_renewed_when_it_is_due(tmp_path: Path) -> None:
         async def away(path: str, body: bytes) -> HttpAnswer:
             raise GatewayNotReached("no network")
 
+        async def without_enrolment(path: str, body: bytes) -> HttpAnswer:
+            return HttpAnswer(404, b'{"detail": "ask another gateway"}')
+
+        async def of_another_authority(path: str, body: bytes) -> HttpAnswer:
+            return HttpAnswer(403, b'{"detail": "another authority"}')
+
         async def gateway(path: str, body: bytes) -> HttpAnswer:
             asked = msgspec.json.decode(body, type=RenewalRequest)
             made = signs.renew(asked.certificate, asked.request, asked.sealing_key, revocations.NONE, now_s[0])
@@ -298,7 +304,8 @@ def test_the_certificate_is_renewed_when_it_is_due(tmp_path: Path) -> None:
                 raise failures.pop()
             used.append(one)
 
-        renewal = Renewal(directory, stored, [away, gateway], use, lambda: now_s[0])
+        posts = [away, without_enrolment, of_another_authority, gateway]
+        renewal = Renewal(directory, stored, posts, use, lambda: now_s[0])
         assert await renewal.step() == REFUSED_S
         status = 200
         assert await renewal.step() == CHECK_S

@@ -122,7 +122,10 @@ def test_a_false_gateway_gets_nothing_stored(gateway: MemoryGateway, tmp_path: P
         (HttpAnswer(200, b"<html>login"), GatewayNotReached),
         (HttpAnswer(503, b"{}"), GatewayNotReached),
         (HttpAnswer(429, b'{"detail": "too many"}'), GatewayNotReached),
-        (HttpAnswer(404, b"\xff"), EnrolmentRefused),
+        (HttpAnswer(400, b"\xff"), EnrolmentRefused),
+        (HttpAnswer(404, b'{"detail": "ask another gateway"}'), GatewayNotReached),
+        (HttpAnswer(405, b""), GatewayNotReached),
+        (HttpAnswer(401, b""), GatewayNotReached),
         (HttpAnswer(403, b'{"detail": "no\\u001b[2J"}'), EnrolmentRefused),
     ],
 )
