@@ -26,6 +26,7 @@ from edge.agent.envelope import Mail
 from edge.agent.errors import AgentError
 from edge.agent.failures import Failures
 from edge.agent.inbox_folder import InboxFolder
+from edge.agent.left_over import left_over
 from edge.agent.mailroom import Mailroom
 from edge.agent.mqtt.settings import STORE_FILE
 from edge.agent.network import NetworkWatch
@@ -118,6 +119,7 @@ class Agent:
         host = smtp.relay.hostname or smtp.submission.hostname or socket.gethostname()
         take = self._relay_here if smtp.relay.enabled else None
         self._mailroom = Mailroom(self._sender(), self._routes, take=take, host=host, wall_s=self._wall_s)
+        self._left = await self._on_thread(left_over, settings)
         self._inbox = await self._on_thread(self._open_inbox)
         stack.push_async_callback(self._on_thread, self._inbox.close)
         if smtp.relay.enabled or (self._directory / RELAY_FILE).exists():
@@ -227,6 +229,7 @@ class Agent:
             relay=self._relay,
             relay_store=self._relay_store,
             standin=self._standin,
+            left=self._left,
         )
 
     def _open_inbox(self) -> InboxFolder:

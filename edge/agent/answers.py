@@ -28,7 +28,8 @@ LOG_MAX: Final = 10_000
 
 
 class Answers:
-    """The parts that are on; None for others. `on_thread`: see :class:`edge.agent.relay.Relay`."""
+    """The parts that are on; None for others. `on_thread`: see :class:`edge.agent.relay.Relay`. `left`: see
+    :mod:`edge.agent.left_over`."""
 
     def __init__(
         self,
@@ -43,10 +44,11 @@ class Answers:
         relay: Relay | None,
         relay_store: RelayStore | None,
         standin: "Standin | None",
+        left: Mapping[str, int],
     ) -> None:
         self._settings, self._on_thread, self._mailroom, self._inbox = settings, on_thread, mailroom, inbox
         self._platform, self._member, self._submission = platform, member, submission
-        self._relay, self._relay_store, self._standin = relay, relay_store, standin
+        self._relay, self._relay_store, self._standin, self._left = relay, relay_store, standin, left
 
     def handlers(self) -> Mapping[str, Handler]:
         """By command."""
@@ -89,6 +91,8 @@ class Answers:
             found["relay"] = {**await self._on_thread(self._relay_store.status), "problem": self._relay.last_problem}
         if self._standin is not None:
             found |= await self._standin.status()
+        if self._left:
+            found["turned_off"] = {**self._left, "problem": "these messages wait for parts that are off"}
         return found
 
     async def _peers(self, _: dict[str, Any]) -> list[Any]:
