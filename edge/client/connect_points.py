@@ -8,6 +8,7 @@ or the login page of a network: types, lengths and the number of points are chec
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from ipaddress import IPv6Address
 from typing import Annotated, Final, Literal, TypeAlias, get_args
 from urllib.parse import urlsplit
 
@@ -89,13 +90,23 @@ def decode_answer(body: bytes, bearer: str) -> list[ConnectPoint]:
     for point in answer.connect_points:
         if point.protocol != bearer:
             continue  # never a bearer that was not asked for, such as one without TLS
-        if _HOST.fullmatch(point.address) is None:
+        if not _is_host(point.address):
             raise NoConnectPoints(f"the answer has the address {point.address[:80]!a}, which is none")
         path = WEBSOCKET_PATH if bearer in ("ws", "wss") else ""
         points[ConnectPoint(bearer, point.address, point.port, path)] = None
     if not points:
         raise NoConnectPoints(f"no gateway accepts clients over {bearer} now")
     return list(points)
+
+
+def _is_host(text: str) -> bool:
+    """Whether it is a name or an address. One with a colon is an IPv6 address, or no URL can name it."""
+    if ":" in text:
+        try:
+            IPv6Address(text)
+        except ValueError:
+            return False
+    return _HOST.fullmatch(text) is not None
 
 
 def parse_connect_points(urls: Iterable[str]) -> list[ConnectPoint]:

@@ -91,6 +91,9 @@ def test_a_body_in_chunks() -> None:
         (http_answer(listing(POINT | {"port": "1883"})), "port"),
         (http_answer(listing(POINT | {"address": "a b\r\n"})), "address"),
         (http_answer(listing(POINT | {"address": "x" * 300})), "address"),
+        (http_answer(listing(POINT | {"address": "a:b"})), "address"),
+        (http_answer(listing(POINT | {"address": "[::1]"})), "address"),
+        (http_answer(listing(POINT | {"address": "::1%"})), "address"),
         (http_answer(b"[" * 60_000), "no list"),
         (http_answer(b"x" * (ANSWER_BYTES_MAX + 1)), "64 KiB"),
         (http_answer(listing(POINT))[:-5], "HTTP"),
@@ -127,6 +130,15 @@ JSON = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dicti
 def test_no_json_raises_anything_else(value: Any) -> None:
     with contextlib.suppress(NoConnectPoints):
         assert decode_answer(json.dumps(value).encode(), "mqtt")
+
+
+@given(st.text("0aZ._:%-", min_size=1, max_size=9) | st.sampled_from(["::1", "fe80::1%eth0", "1::2:3", "10.0.0.7"]))
+def test_a_gateway_that_an_answer_names_has_a_url(address: str) -> None:
+    """The uplink asks it under that URL: an answer must not end the agent."""
+    body = json.dumps({"connect_points": [{"protocol": "https", "address": address, "port": 443}]}).encode()
+    with contextlib.suppress(NoConnectPoints):
+        [point] = decode_answer(body, "https")
+        assert AccessPoint.parse(str(point)).port == 443
 
 
 def test_the_request_and_its_escapes() -> None:
