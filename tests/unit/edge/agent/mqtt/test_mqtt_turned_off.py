@@ -15,6 +15,7 @@ from mqtt.packets import Puback
 from tests.unit.edge.agent.agent_harness import settings
 from tests.unit.edge.agent.mqtt.mqtt_harness import broker, complete
 from tests.unit.edge.agent.test_agent import NOBODY, QUICKLY, ask, url_of
+from tests.unit.edge.agent.test_mesh_agent import member
 from tests.unit.gateway.host.socket_gateway import SocketGateway
 
 MESSAGE = MqttMessage("1" * 32, "commands/1", b"x", 1)
@@ -59,6 +60,20 @@ def test_what_clients_had_handed_in_is_sent_on(gateway: SocketGateway, tmp_path:
                 await asyncio.sleep(0.01)
             assert {step["event"] for step in await ask(found, "trace", id=waiting.message.id)} >= {way.ACKNOWLEDGED}
             assert (await ask(found, "status"))["mqtt"]["spool"] == 0
+
+    complete(run())
+
+
+def test_with_a_mesh_it_goes_there(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with broker(tmp_path) as before:
+            one = await before.client("one")
+            one.publish("far/x", b"x", 1)
+            await one.next(Puback)
+        found = member(tmp_path, "a")
+        async with Agent(found, backoff=QUICKLY):
+            await until(found, "mesh", "waiting_for_keys", value=1)
+            await until(found, "mqtt", "spool", value=0)
 
     complete(run())
 
