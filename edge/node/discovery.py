@@ -97,7 +97,11 @@ class Discovery:
 
     async def check(self) -> None:
         """Looks whether the machine's addresses have changed."""
-        now = self._addresses()
+        try:
+            now = self._addresses()
+        except OSError as error:  # no file descriptor is free, for instance
+            _log.debug("mesh discovery: the machine's addresses cannot be read: %s", error)
+            return
         if self._zeroconf is not None and now != self._announced:
             await self.update()
 
@@ -105,9 +109,10 @@ class Discovery:
         """The machine's addresses have changed."""
         if self._zeroconf is None:
             return
-        self._announced = self._addresses()
-        _log.info("the network has changed: mesh discovery starts again on %s", ", ".join(sorted(self._announced)))
         try:
+            now = self._addresses()
+            _log.info("the network has changed: mesh discovery starts again on %s", ", ".join(sorted(now)))
+            self._announced = now
             await self._zeroconf.async_update_interfaces()
             await self._zeroconf.async_update_service(self._info())
         except (OSError, Error) as error:

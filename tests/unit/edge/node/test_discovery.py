@@ -85,6 +85,30 @@ def test_who_comes_goes_and_moves_is_noticed() -> None:
     asyncio.run(run())
 
 
+def test_addresses_that_cannot_be_read_end_nothing() -> None:
+    """The system needs a file descriptor for them, and there may be none just then."""
+
+    async def run() -> None:
+        found: frozenset[str] | None = frozenset(LOOPBACK)
+
+        def addresses() -> frozenset[str]:
+            if found is None:
+                raise OSError(24, "Too many open files")
+            return found
+
+        one = Discovery("a", 1, lambda *_: None, lambda _: None, never, interfaces=LOOPBACK, addresses=addresses)
+        await one.open()
+        found = None
+        await one.check()
+        await one.update()
+        found = frozenset(("10.0.0.7",))
+        await one.check()
+        assert one._announced == {"10.0.0.7"}
+        await one.close()
+
+    asyncio.run(run())
+
+
 def test_without_a_network_it_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """M5: a device may start before its network does."""
     monkeypatch.setattr("edge.node.discovery.INTERFACES_S", 0.0)
