@@ -100,7 +100,7 @@ class HttpBearer(OneConnection):
         )
         self.connections += 1
         try:
-            stream, self._filters, refused = await self._open_allowed(self._filters)
+            stream, self._filters, refused = await self._open_allowed(self._connection, self._filters)
         except AnswerFault as error:
             self._drop_connection()
             raise Unreachable(str(error)) from error
@@ -188,13 +188,15 @@ class HttpBearer(OneConnection):
 
     # -- inside: the stream --------------------------------------------------------------------------------------------
 
-    async def _open_allowed(self, filters: list[str]) -> tuple[HttpStream, list[str], dict[str, ReasonCode]]:
+    async def _open_allowed(
+        self, connection: HttpConnection, filters: list[str]
+    ) -> tuple[HttpStream, list[str], dict[str, ReasonCode]]:
         """A stream with those of the filters that the gateway allows; these filters; the reasons of the others. Raises
         AnswerFault, ConnectRefused, Unreachable."""
         refused: dict[str, ReasonCode] = {}
         while True:
             try:
-                return await self._open_stream(filters), filters, refused
+                return await self._open_stream(connection, filters), filters, refused
             except SubscribeRefused as error:
                 refused |= error.reasons
                 filters = [one for one in filters if one not in refused]
@@ -204,12 +206,14 @@ class HttpBearer(OneConnection):
         if refused:
             _log.error("a subscription has ended: %s", SubscribeRefused(refused, None))
 
-    async def _open_stream(self, filters: list[str]) -> HttpStream:
-        """Raises AnswerFault, ConnectRefused, Unreachable, SubscribeRefused."""
-        connection, last = self._connection, self._events.last
-        if connection is None:
-            raise AnswerFault("the connection has ended")
+    async def _open_stream(self, connection: HttpConnection, filters: list[str]) -> HttpStream:
+        """Raises AnswerFault, also if the connection has ended meanwhile; ConnectRefused, Unreachable,
+        SubscribeRefused."""
+        last = self._events.last
         stream = await connection.open_stream(stream_target(filters), last, self._limits.connect_timeout_s)
+        if self._connection is not connection:
+            stream.close()
+            raise AnswerFault("the connection has ended")
         if (error := stream_refused(stream.answer, filters)) is not None:
             stream.close()
             raise error
@@ -265,10 +269,11 @@ class HttpBearer(OneConnection):
         self._told = last
 
     async def _change_filters(self, change: Callable[[list[str]], list[str]], names: list[str]) -> None:
-        """Opens another stream in the place of the present one. Raises SubscribeRefused, and what ended the client."""
+        """Opens another stream in the place of the present one, on the same connection: if that ends meanwhile, the next
+        one is asked. Raises SubscribeRefused, and what ended the client."""
         async with self._subscribing:
             while True:
-                await self._wait_connected()
+                connection = await self._wait_connected()
                 wanted = change(self._filters)
                 if wanted == self._filters:
                     return
@@ -278,24 +283,23 @@ class HttpBearer(OneConnection):
                     self._reading.cancel()
                     await asyncio.wait([self._reading])
                     try:
-                        stream, granted, refused = await self._open_allowed(wanted)
+                        stream, granted, refused = await self._open_allowed(connection, wanted)
                     except ConnectRefused as error:
                         if not names:
                             raise
                         failure = _subscribe_refused(names, error)
                         # Perhaps the old one has lost its session.
-                        stream, granted, refused = await self._open_allowed(self._filters)
+                        stream, granted, refused = await self._open_allowed(connection, self._filters)
                 except MqttClientError as error:
-                    self._lost_by(error)
+                    if self._connection is connection:
+                        self._lost_by(error)
                     continue
                 except BaseException:
-                    self.abort()
+                    if self._connection is connection:
+                        self.abort()
                     raise
                 if before is not None:
                     before.close()
-                if self._connection is None:  # it has ended meanwhile
-                    stream.close()
-                    continue
                 self._begin(stream)
                 self._filters = granted
                 self._not_subscribed({one: reason for one, reason in refused.items() if one not in names})
@@ -306,10 +310,11 @@ class HttpBearer(OneConnection):
                     raise failure
                 return
 
-    async def _wait_connected(self) -> None:
+    async def _wait_connected(self) -> HttpConnection:
         await self._changes.until(lambda: self.is_connected or self._is_ended)
-        if not self.is_connected:
+        if self._connection is None or not self.is_connected:
             raise self._failure or ConnectionLost(self._closed or NO_CONNECTION)
+        return self._connection
 
     # -- inside: the end -----------------------------------------------------------------------------------------------
 
