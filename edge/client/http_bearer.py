@@ -269,8 +269,8 @@ class HttpBearer(OneConnection):
         self._told = last
 
     async def _change_filters(self, change: Callable[[list[str]], list[str]], names: list[str]) -> None:
-        """Opens another stream in the place of the present one, on the same connection: if that ends meanwhile, the next
-        one is asked. Raises SubscribeRefused, and what ended the client."""
+        """Opens another stream in the place of the present one, on the same connection; if that ends, asks the next
+        one. Raises SubscribeRefused, and what ended the client."""
         async with self._subscribing:
             while True:
                 connection = await self._wait_connected()

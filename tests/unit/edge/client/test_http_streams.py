@@ -1,4 +1,4 @@
-"""Streams of the HTTP bearer while connections come and go: one stream is read, that of the present connection (G13)."""
+"""Streams of the HTTP bearer while connections come and go: only that of the present one is read (G13)."""
 
 import asyncio
 from typing import Any
