@@ -21,6 +21,7 @@ class HttpSettings(Section, frozen=True, kw_only=True):
     header_fields: Annotated[int, Meta(ge=16, le=1024)]
     arriving_bytes: Annotated[int, Meta(ge=REQUEST_BYTES)]
     read_timeout_s: Seconds
+    body_bytes_per_s: Positive
     write_timeout_s: Seconds
     kafka_timeout_s: Seconds
     heartbeat_s: Seconds

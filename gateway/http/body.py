@@ -1,4 +1,8 @@
-"""Reads the bodies of requests, with limits on the size and time of each, and on all that arrive at a time."""
+"""Reads the bodies of requests, with limits on the size and time of each, and on all that arrive at a time.
+
+A body may take long over a slow link, as long as it goes on: something must come within `read_timeout_s`, and all of it
+at `body_bytes_per_s` on average, not counting the first `read_timeout_s`. So who sends a byte now and then is let go.
+"""
 
 import asyncio
 from typing import Final
@@ -15,11 +19,11 @@ FREE_BYTES: Final = 16_384
 
 class BodyReader:
     """Owns how many bytes of bodies are arriving. What has come counts, not what a request announces, so that a slow
-    sender holds no more than it has sent, and that for `read_timeout_s`."""
+    sender holds no more than it has sent, and that for `read_timeout_s` and one second per `body_bytes_per_s` of it."""
 
     def __init__(self, settings: HttpSettings) -> None:
         self._most_arriving = settings.arriving_bytes
-        self._timeout_s = settings.read_timeout_s
+        self._timeout_s, self._bytes_per_s = settings.read_timeout_s, settings.body_bytes_per_s
         self.arriving = 0
 
     async def read(self, request: web.BaseRequest, most: int) -> bytes:
@@ -31,8 +35,10 @@ class BodyReader:
         await _continue(request)
         body = bytearray()
         counted = 0
+        loop = asyncio.get_running_loop()
+        latest = loop.time() + self._timeout_s  # when the body must be complete, if nothing more came
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout_at(latest) as limit:
                 async for chunk in request.content.iter_any():
                     if len(body) + len(chunk) > most:
                         raise too_large
@@ -41,8 +47,13 @@ class BodyReader:
                     self.arriving += more
                     counted += more
                     body += chunk
+                    latest += len(chunk) / self._bytes_per_s
+                    limit.reschedule(min(latest, loop.time() + self._timeout_s))
         except TimeoutError as error:
-            detail = f"the body did not arrive within {self._timeout_s:g} s"
+            detail = (
+                f"the body came too slowly: nothing for {self._timeout_s:g} s, or less than {self._bytes_per_s} bytes "
+                "per second"
+            )
             raise Problem(408, "body_timeout", detail, close=True) from error
         except web.RequestPayloadError as error:
             raise Problem(400, "malformed_body", "the body is malformed", close=True) from error
