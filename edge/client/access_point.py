@@ -14,6 +14,7 @@ from typing import Any, Final, cast
 from urllib.parse import quote, urlsplit
 
 from edge.client.connect_points import ConnectPoint, NoConnectPoints, decode_answer
+from edge.link import text_of
 from schemas.this_machine import is_loopback
 
 ANSWER_BYTES_MAX: Final = 64 << 10
@@ -82,7 +83,7 @@ async def ask(
     except TimeoutError:
         raise NoConnectPoints(f"no complete answer within {timeout_s:g} s") from None
     except (OSError, ValueError) as error:  # ValueError: a host name that cannot be encoded
-        raise NoConnectPoints(f"cannot be reached: {getattr(error, 'strerror', None) or error}") from None
+        raise NoConnectPoints(f"cannot be reached: {text_of(error)}") from None
     return parse_answer(raw, bearer)
 
 

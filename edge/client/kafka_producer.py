@@ -23,6 +23,7 @@ from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 from edge.client.connect_points import ConnectPoint
 from edge.client.kafka_options import KafkaOptions
 from edge.errors import ConnectRefused, MqttClientError, Unreachable
+from edge.link import text_of
 from mqtt.client_events import Closed, EndedBy
 from mqtt.codes import ReasonCode
 
@@ -101,8 +102,7 @@ class KafkaProducer:
         except TimeoutError:
             raise Unreachable(f"no answer within {self._connect_s:g} s") from None
         except (OSError, ValueError) as error:  # ValueError: a host name that cannot be encoded
-            problem = getattr(error, "strerror", None) or error
-            raise Unreachable(f"cannot be reached: {problem}") from error
+            raise Unreachable(f"cannot be reached: {text_of(error)}") from error
         writer.transport.abort()
 
     # -- on the thread -------------------------------------------------------------------------------------------------

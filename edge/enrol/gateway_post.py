@@ -9,6 +9,7 @@ from typing import Any, Final, cast
 from edge.client.access_point import AccessPoint
 from edge.enrol.enrolment import HttpAnswer
 from edge.enrol.errors import EnrolError, GatewayNotReached
+from edge.link import text_of
 from schemas.enrolment import ANSWER_BYTES_MAX
 from schemas.visible import visible
 
@@ -40,8 +41,7 @@ class GatewayPost:
         except TimeoutError as error:
             raise GatewayNotReached(f"{self.gateway}: no complete answer within {self._timeout_s:g} s") from error
         except (OSError, ValueError) as error:  # ValueError: a host name that cannot be encoded
-            problem = visible(str(getattr(error, "strerror", None) or error))
-            raise GatewayNotReached(f"{self.gateway} cannot be reached: {problem}") from error
+            raise GatewayNotReached(f"{self.gateway} cannot be reached: {visible(text_of(error))}") from error
         if len(raw) > ANSWER_BYTES_MAX + _HEAD_BYTES_MAX:
             raise GatewayNotReached(f"{self.gateway}: the answer is larger than {ANSWER_BYTES_MAX >> 20} MiB")
         return self._parsed(raw)

@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple, cast
 
 from edge.client.access_point import AccessPoint
 from edge.connected_socket import connected_socket
+from edge.link import text_of
 from edge.uplink.errors import NotReachable
 
 HEAD_BYTES_MAX: Final = 32 << 10
@@ -146,8 +147,8 @@ class HttpTransport:
         try:
             found = await loop.getaddrinfo(self.base.host, self.base.port, type=socket.SOCK_STREAM)
         except (OSError, ValueError) as error:  # ValueError: a name that cannot be encoded
-            text = getattr(error, "strerror", None) or error
-            raise NotReachable(f"the name {self.base.host} cannot be resolved: {text}", is_certain=True) from error
+            text = f"the name {self.base.host} cannot be resolved: {text_of(error)}"
+            raise NotReachable(text, is_certain=True) from error
         problem: Exception = NotReachable(f"{self.base.host} has no address")
         for family, kind, protocol, _, address in found:
             try:
@@ -231,7 +232,7 @@ class _Received:
 def _broken(error: Exception) -> NotReachable:
     if isinstance(error, EOFError):
         return NotReachable("the connection ended within the answer")
-    return NotReachable(f"the connection broke: {printable(str(getattr(error, 'strerror', None) or error))}")
+    return NotReachable(f"the connection broke: {printable(text_of(error))}")
 
 
 def _not_connected(error: Exception, timeout_s: float) -> NotReachable:
@@ -241,8 +242,7 @@ def _not_connected(error: Exception, timeout_s: float) -> NotReachable:
         return NotReachable(text, is_certain=True)
     if isinstance(error, TimeoutError):
         return NotReachable(f"no connection within {timeout_s:g} s")
-    text = printable(str(getattr(error, "strerror", None) or error))
-    return NotReachable(f"cannot be reached: {text}", is_certain=True)
+    return NotReachable(f"cannot be reached: {printable(text_of(error))}", is_certain=True)
 
 
 def printable(text: str) -> str:
