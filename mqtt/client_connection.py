@@ -19,13 +19,14 @@ import msgspec
 
 from mqtt import codes
 from mqtt.aliases import InboundAliases
+from mqtt.client_end import check_answer, disconnected, refused, return_code
 from mqtt.client_events import Closed, EndedBy, Event, Published
 from mqtt.client_keep_alive import Due, KeepAlive
 from mqtt.client_limits import NO_LIMITS, ClientLimits, ServerLimits, check_filters, check_subscriptions, in_flight_max
 from mqtt.client_publish import PublishEncoder, check_publish, check_reason
 from mqtt.client_session import ClientSession
 from mqtt.client_state import State, Step, next_state
-from mqtt.codes import ALLOWED_REASONS, ConnectReturnCode, PacketType, ReasonCode
+from mqtt.codes import ALLOWED_REASONS, PacketType, ReasonCode
 from mqtt.decode import Decoder
 from mqtt.encode import PINGREQ, encode, encode_puback, encode_pubcomp, encode_pubrec, encode_pubrel
 from mqtt.errors import LocalProtocolError, RemoteProtocolError
@@ -119,7 +120,7 @@ class ClientConnection:
     def eof(self, why: str = "") -> list[Event]:
         """The transport has ended or broken; `why`, if that is known."""
         detail = "the network connection ended" + (f": {why}" if why else "")
-        return [] if self.state is State.CLOSED else [self._close(_FAILURE, detail, EndedBy.TRANSPORT)]
+        return [] if self.state is State.CLOSED else [self._close(Closed(_FAILURE, detail, EndedBy.TRANSPORT))]
 
     def deadline(self) -> float | None:
         """When `tick` is due at the latest; None: never. It may be postponed: ask again when it has passed."""
@@ -130,7 +131,7 @@ class ClientConnection:
         due = None if self.state is State.CLOSED else self._keep_alive.due(now)
         if due is Due.OVERDUE and self.state is State.AWAIT_CONNACK:
             detail = f"the server did not answer CONNECT within {self._limits.connect_timeout_s:g} s"
-            return [self._close(_FAILURE, detail, EndedBy.TIMEOUT)]
+            return [self._close(Closed(_FAILURE, detail, EndedBy.TIMEOUT))]
         if due is Due.OVERDUE:
             detail = f"the server did not answer a ping within {self._limits.ping_timeout_s:g} s"
             return [self._end(ReasonCode.KEEP_ALIVE_TIMEOUT, detail, EndedBy.TIMEOUT)]
@@ -217,7 +218,7 @@ class ClientConnection:
             raise LocalProtocolError("the session expiry interval was 0 and cannot be set by DISCONNECT")  # 3.14.2.2.2
         if self.state is _CONNECTED:
             self._out.append(encode(Disconnect(reason, properties), self.connect.version))
-        return self._close(reason, "ended by this client", EndedBy.CLIENT)
+        return self._close(Closed(reason, "ended by this client", EndedBy.CLIENT))
 
     # -- inside: receiving ---------------------------------------------------------------------------------------------
 
@@ -257,7 +258,7 @@ class ClientConnection:
         if type(packet) is not Connack:
             raise protocol_error("the first packet is not CONNACK")  # [MQTT-3.2.0-1]
         if packet.reason_code:
-            events.append(self._refused(packet.reason_code, packet.properties))
+            events.append(self._close(refused(packet.reason_code, packet.properties)))
             return
         if packet.session_present and self.connect.clean_start:
             raise protocol_error("the server reports a session after a clean start")  # [MQTT-3.2.2-2]
@@ -307,12 +308,7 @@ class ClientConnection:
 
     def _take_suback(self, packet: Suback | Unsuback, events: list[Event]) -> None:
         request = self.session.outbound.requests.pop(packet.packet_id, None)
-        if type(request) is not (Subscribe if type(packet) is Suback else Unsubscribe):
-            name = type(packet).__name__.upper()
-            raise protocol_error(f"unexpected {name} for packet id {packet.packet_id}")
-        has_codes = type(packet) is Suback or self.connect.version == codes.VERSION_5
-        if has_codes and len(packet.reason_codes) != len(request.filters):  # [MQTT-3.9.3-1], [MQTT-3.11.3-2]
-            raise protocol_error(f"{len(packet.reason_codes)} reason codes for {len(request.filters)} topic filters")
+        check_answer(packet, request, self.connect.version == codes.VERSION_5)
         events.append(packet)
 
     def _take_pingresp(self, packet: Pingresp, events: list[Event]) -> None:
@@ -321,9 +317,7 @@ class ClientConnection:
     def _take_disconnect(self, packet: Disconnect, events: list[Event]) -> None:
         if self.connect.version != codes.VERSION_5:
             raise protocol_error("a server of MQTT 3.1.1 must not send DISCONNECT")
-        text = (packet.properties or {}).get("reason_string", "")
-        detail = f"the server ended the connection: {packet.reason_code.name}" + (f" ({text})" if text else "")
-        events += (packet, self._close(packet.reason_code, detail, EndedBy.SERVER, packet.properties))
+        events += (packet, self._close(disconnected(packet)))
 
     # -- inside: sending -----------------------------------------------------------------------------------------------
 
@@ -357,15 +351,9 @@ class ClientConnection:
 
     # -- inside: the end -----------------------------------------------------------------------------------------------
 
-    def _refused(self, reason: ReasonCode | ConnectReturnCode, properties: Properties | None) -> Closed:
-        text = (properties or {}).get("reason_string", "")
-        detail = f"the server refused the connection: {reason.name}" + (f" ({text})" if text else "")
-        return self._close(reason, detail, EndedBy.REFUSED, properties)
-
     def _fail(self, fault: RemoteProtocolError) -> Closed:
-        head = self._head
-        if self.state is State.AWAIT_CONNACK and head[:3] == b"\x20\x02\x00" and len(head) == 4 and 0 < head[3] < 6:
-            return self._refused(ConnectReturnCode(head[3]), None)  # the server supports MQTT 3.1.1 only
+        if self.state is State.AWAIT_CONNACK and (code := return_code(self._head)) is not None:
+            return self._close(refused(code, None))
         return self._end(fault.reason, f"the server violated the protocol: {fault.detail}", EndedBy.FAULT)
 
     def _end(self, reason: ReasonCode, detail: str, by: EndedBy) -> Closed:
@@ -373,19 +361,13 @@ class ClientConnection:
         if self.state is _CONNECTED and self.connect.version == codes.VERSION_5:
             known = reason in ALLOWED_REASONS[PacketType.DISCONNECT]
             self._out.append(encode(Disconnect(reason if known else _FAILURE), codes.VERSION_5))
-        return self._close(reason, detail, by)
+        return self._close(Closed(reason, detail, by))
 
-    def _close(
-        self,
-        reason: ReasonCode | ConnectReturnCode,
-        detail: str,
-        by: EndedBy,
-        properties: Properties | None = None,
-    ) -> Closed:
+    def _close(self, closed: Closed) -> Closed:
         self.state = next_state(self.state, Step.CLOSE)
         self.session.detach()
-        self.closed = Closed(reason, detail, by, properties)
-        return self.closed
+        self.closed = closed
+        return closed
 
 
 _HANDLERS: Final[Mapping[type, Callable[[ClientConnection, Any, list[Event]], None]]] = {
