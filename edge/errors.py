@@ -6,6 +6,7 @@ WaystationError
     ├── ConnectRefused     the server answered CONNECT with a failure
     ├── ConnectionLost     the connection has ended, or there is none; the server's reason if it gave one
     ├── AnswerFault        an answer over HTTP is not one of a gateway, or did not arrive completely
+    ├── ReceivedTooLarge   the server has sent a message that is larger than the client takes
     ├── PublishRefused     the server refused a message
     └── SubscribeRefused   the server refused a subscription
 """
@@ -54,6 +55,15 @@ class ConnectRefused(_Ended):
 
 class ConnectionLost(_Ended):
     """The connection has ended; `closed.by` says who ended it. Unacknowledged messages are still in the session."""
+
+
+class ReceivedTooLarge(MqttClientError):
+    """A message from the server was larger than the client takes, and its payload was discarded. `topic`, and `size`:
+    bytes of its packet."""
+
+    def __init__(self, topic: str, size: int) -> None:
+        super().__init__(f"a message of {size:,} bytes to {topic!r:.100} is larger than this client takes, and is lost")
+        self.topic, self.size = topic, size
 
 
 class PublishRefused(MqttClientError):

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from edge.errors import ReceivedTooLarge
 from mqtt.client_events import Closed, Published, SessionLost
 from mqtt.packets import Connack, Packet
 
@@ -14,7 +15,8 @@ class Hooks:
     `observe`: each packet received, before it is handled. `on_connected`: the server has accepted the connection.
     `on_session_lost`: what was lost; the client is already subscribing again. `on_published`: the exchange of a message
     of QoS 1 or 2 has ended. `on_closed`: a connection has ended. `on_not_subscribed`: the server has lost the session,
-    and does not grant some subscriptions again; without it, the client ends with that error.
+    and does not grant some subscriptions again; without it, the client ends with that error. `on_too_large`: a server
+    of 3.1.1 has sent a message above `max_packet_size`, which is lost; without it, the client ends with that error.
     """
 
     observe: Callable[[Packet], None] | None = None
@@ -23,3 +25,4 @@ class Hooks:
     on_published: Callable[[Published], None] | None = None
     on_closed: Callable[[Closed], None] | None = None
     on_not_subscribed: Callable[[Exception], None] | None = None
+    on_too_large: Callable[[ReceivedTooLarge], None] | None = None

@@ -10,6 +10,7 @@ from typing import Final, Protocol, cast
 
 from edge.errors import Unreachable
 from edge.tcp_progress import Progress, progress
+from mqtt.client_limits import PACKET_SIZE_MAX
 
 CLOSE_TIMEOUT_S: Final = 5.0
 
@@ -149,15 +150,18 @@ def text_of(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
-async def open_link(address: Address, receiver: Receiver, timeout_s: float) -> Link:
-    """Opens a link to `address`, ready for MQTT. Raises Unreachable, which says why it failed."""
+async def open_link(
+    address: Address, receiver: Receiver, timeout_s: float, packet_bytes: int = PACKET_SIZE_MAX
+) -> Link:
+    """Opens a link to `address`, ready for MQTT. `packet_bytes`: the largest packet that is taken from it. Raises
+    Unreachable, which says why it failed."""
     try:
         async with asyncio.timeout(timeout_s):
             if address.quic is not None:
                 from edge.quic_link import open_quic_link  # imported here: users of TCP need not pay its memory
 
                 return await open_quic_link(address, address.quic, receiver)
-            return await _open(address, _make_link(address, receiver))
+            return await _open(address, _make_link(address, receiver, packet_bytes))
     except TimeoutError as error:
         raise Unreachable(f"{address} did not answer within {timeout_s:g} s") from error
     except (OSError, ValueError) as error:  # SSLError is an OSError; ValueError: no host has such a name
@@ -180,11 +184,11 @@ async def _open(address: Address, link: Link) -> Link:
     return link
 
 
-def _make_link(address: Address, receiver: Receiver) -> Link:
+def _make_link(address: Address, receiver: Receiver, packet_bytes: int) -> Link:
     if address.websocket_path is None:
         return Link(receiver)
     from edge.websocket_link import WebSocketLink  # imported here: users of TCP need not pay its memory
 
     scheme = "ws" if address.tls is None else "wss"
     host = f"[{address.host}]" if ":" in address.host else address.host
-    return WebSocketLink(receiver, f"{scheme}://{host}:{address.port}{address.websocket_path}")
+    return WebSocketLink(receiver, f"{scheme}://{host}:{address.port}{address.websocket_path}", packet_bytes)

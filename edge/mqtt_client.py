@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from edge.answers import Answers, Changes
 from edge.driver import Driver, Journal
-from edge.errors import ConnectionLost, ConnectRefused, SubscribeRefused
+from edge.errors import ConnectionLost, ConnectRefused, ReceivedTooLarge, SubscribeRefused
 from edge.hooks import Hooks
 from edge.link import Address, open_link
 from edge.subscriptions import Subscriptions
@@ -35,7 +35,7 @@ from mqtt.client_session import ClientSession
 from mqtt.client_state import State
 from mqtt.codes import ReasonCode
 from mqtt.errors import ProtocolError
-from mqtt.packets import Connack, Connect, Disconnect, Properties, Publish, Suback, Subscription, Unsuback
+from mqtt.packets import Connack, Connect, Disconnect, LargePublish, Properties, Publish, Suback, Subscription, Unsuback
 
 INBOX_MAX: Final = 1_000  # messages waiting for the iterator before reading stops
 _FAILURE: Final = ReasonCode.UNSPECIFIED_ERROR
@@ -94,7 +94,7 @@ class MqttClient:
         LocalProtocolError (already connected, or a CONNECT that MQTT does not allow)."""
         address = self._address if isinstance(self._address, Address) else self._address()
         driver = Driver(self._handle, self._journal)
-        link = await open_link(address, driver, self._limits.connect_timeout_s)
+        link = await open_link(address, driver, self._limits.connect_timeout_s, self._limits.max_packet_size)
         self.connections += 1
         try:
             packet = self._connect if isinstance(self._connect, Connect) else self._connect(self.connections)
@@ -295,6 +295,15 @@ class MqttClient:
         if len(self._inbox) > INBOX_MAX and self._driver is not None:
             self._driver.pause_reading(True)
 
+    def _too_large(self, packet: LargePublish) -> None:
+        """Acknowledges it, once somebody knows: the server would send it again on each connection."""
+        error = ReceivedTooLarge(packet.topic, packet.size)
+        if self._hooks.on_too_large is None:
+            self.fail(error)
+            return
+        self._hooks.on_too_large(error)
+        self.acknowledge(packet)
+
     def _connected(self, connack: Connack) -> None:
         self.connack = connack
         if self._driver is not None:
@@ -349,9 +358,6 @@ class MqttClient:
         else:
             self._hooks.on_not_subscribed(error)
 
-    def _disconnected(self, packet: Disconnect) -> None:
-        """Nothing to do: Closed follows and has the same reason."""
-
     def _closed(self, closed: Closed) -> None:
         self.closed = closed
         if self._hooks.on_closed is not None:
@@ -384,10 +390,11 @@ class MqttClient:
 
 
 _HANDLERS: Final[Mapping[type, Callable[[MqttClient, Any], None]]] = {
+    LargePublish: MqttClient._too_large,
     Connack: MqttClient._connected,
     Suback: lambda client, answer: client._answers.answered(answer),
     Unsuback: lambda client, answer: client._answers.answered(answer),
     SessionLost: MqttClient._lost_session,
-    Disconnect: MqttClient._disconnected,
+    Disconnect: lambda client, packet: None,  # Closed follows and has the same reason
     Closed: MqttClient._closed,
 }

@@ -11,22 +11,24 @@ from websockets.uri import parse_uri
 
 from edge.errors import Unreachable
 from edge.link import Link, Receiver
-from mqtt.wire import HEADER_BYTES_MAX, VARINT_MAX
+from mqtt.client_limits import PACKET_SIZE_MAX
 
 _NORMAL: Final = 1000
 _UNSUPPORTED_DATA: Final = 1003
 _DATA: Final = (Opcode.BINARY, Opcode.CONT)
-_FRAME_BYTES_MAX: Final = VARINT_MAX + HEADER_BYTES_MAX
-"""The largest packet of MQTT: a frame is in memory until its end has come."""
+_FRAME_SLACK_BYTES: Final = 16 << 20
+"""By how much a frame may be larger than a packet: it may hold several, and is in memory until its end has come."""
 
 
 class WebSocketLink(Link):
-    """Binary frames of the subprotocol `mqtt`; each write goes out as one frame."""
+    """Binary frames of the subprotocol `mqtt`; each write goes out as one frame. `packet_bytes`: the largest packet to
+    take."""
 
-    def __init__(self, receiver: Receiver, uri: str) -> None:
+    def __init__(self, receiver: Receiver, uri: str, packet_bytes: int) -> None:
         super().__init__(receiver)
+        frame_bytes = min(packet_bytes + _FRAME_SLACK_BYTES, PACKET_SIZE_MAX)
         self._protocol = ClientProtocol(
-            parse_uri(uri), subprotocols=[Subprotocol("mqtt")], max_size=(None, _FRAME_BYTES_MAX)
+            parse_uri(uri), subprotocols=[Subprotocol("mqtt")], max_size=(None, frame_bytes)
         )
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 

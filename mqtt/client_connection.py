@@ -4,8 +4,9 @@ States and transitions: :mod:`mqtt.client_state`. What outlives the connection: 
 
 Order of events: the first is Connack (the server accepted) or :class:`Closed`. Closed is always the last. In between:
 Publish (a message for the application), :class:`Published` (the exchange of an outbound message has ended), Suback,
-Unsuback, :class:`SessionLost` (right after Connack), Disconnect (from the server, just before Closed). A packet that
-breaks the protocol is never an event. PUBREC with success, PUBREL, PUBCOMP and pings are answered here.
+Unsuback, :class:`SessionLost` (right after Connack), Disconnect (from the server, just before Closed), LargePublish (a
+message of a server of 3.1.1 that is too large; acknowledge it too, or the server sends it again on each connection). A
+packet that breaks the protocol is never an event. PUBREC with success, PUBREL, PUBCOMP and pings are answered here.
 
 Delivery to the application: QoS 1 at least once, QoS 2 exactly once. **Nothing is acknowledged automatically**: PUBACK
 and PUBREC are sent when the application calls :meth:`ClientConnection.acknowledge` with the Publish it was given.
@@ -35,6 +36,7 @@ from mqtt.packets import (
     Connack,
     Connect,
     Disconnect,
+    LargePublish,
     Packet,
     Pingresp,
     Properties,
@@ -86,10 +88,11 @@ class ClientConnection:
         session.attach()
         self.session, self.connect, self._limits, self._observe = session, connect, limits, observe
         self.server = NO_LIMITS
-        self._decoder = Decoder(properties.get("maximum_packet_size", limits.max_packet_size), connect.version)
+        is_v5 = connect.version == codes.VERSION_5
+        most = properties.get("maximum_packet_size", limits.max_packet_size)
+        self._decoder = Decoder(most, connect.version, skips_large=not is_v5)
         self._encoder = PublishEncoder(connect.version, 0)
         self._aliases = InboundAliases(properties.get("topic_alias_maximum", 0))
-        is_v5 = connect.version == codes.VERSION_5
         self._receive_maximum = properties.get("receive_maximum", RECEIVE_MAXIMUM_DEFAULT) if is_v5 else 65_535
         self._unanswered = 0  # inbound messages of QoS 1 and 2, counted as the server does (4.9)
         self._head = b""  # of the bytes before CONNACK
@@ -371,6 +374,7 @@ class ClientConnection:
 
 
 _HANDLERS: Final[Mapping[type, Callable[[ClientConnection, Any, list[Event]], None]]] = {
+    LargePublish: ClientConnection._take_publish,
     Puback: ClientConnection._take_answer,
     Pubrec: ClientConnection._take_answer,
     Pubrel: ClientConnection._take_pubrel,

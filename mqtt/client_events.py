@@ -6,7 +6,7 @@ from typing import TypeAlias
 import msgspec
 
 from mqtt.codes import ConnectReturnCode, ReasonCode
-from mqtt.packets import Connack, Disconnect, Properties, Publish, Suback, Unsuback
+from mqtt.packets import Connack, Disconnect, LargePublish, Properties, Publish, Suback, Unsuback
 
 
 class Published(msgspec.Struct, gc=False):
@@ -57,4 +57,4 @@ class Closed(msgspec.Struct, gc=False):
     properties: Properties | None = None
 
 
-Event: TypeAlias = Connack | Publish | Published | Suback | Unsuback | SessionLost | Disconnect | Closed
+Event: TypeAlias = Connack | Publish | LargePublish | Published | Suback | Unsuback | SessionLost | Disconnect | Closed

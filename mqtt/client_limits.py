@@ -10,8 +10,9 @@ from mqtt.errors import LocalProtocolError, ServerLimitError
 from mqtt.limits import RECEIVE_MAXIMUM_DEFAULT
 from mqtt.packets import Connack, Publish, Subscription
 from mqtt.topics import SHARED_PREFIX, may_subscribe
-from mqtt.wire import MANY
+from mqtt.wire import HEADER_BYTES_MAX, MANY, VARINT_MAX
 
+PACKET_SIZE_MAX: Final = VARINT_MAX + HEADER_BYTES_MAX  # of MQTT
 PACKET_SIZE_UNLIMITED: Final = 1 << 32
 _IN_FLIGHT_3_1_1: Final = 20
 
@@ -19,13 +20,14 @@ _IN_FLIGHT_3_1_1: Final = 20
 @dataclass(frozen=True, slots=True)
 class ClientLimits:
     """The client's limits that are not in its CONNECT. The CONNECT properties `receive_maximum`, `topic_alias_maximum`
-    and `maximum_packet_size` limit the server; they are enforced."""
+    and `maximum_packet_size` limit the server; they are enforced. A server of 3.1.1 cannot be told: the payload of a
+    message above `max_packet_size` is discarded, and LargePublish says so."""
 
     connect_timeout_s: float = 10.0  # from CONNECT to a complete CONNACK
     ping_timeout_s: float = 20.0  # from PINGREQ to PINGRESP, if nothing else arrives
     in_flight_max: int | None = None  # messages sent and not acknowledged; None: see :func:`in_flight_max`
     topic_aliases_max: int = 0  # for messages we send; the server's topic alias maximum may be lower
-    max_packet_size: int = 268_435_460  # bytes of an inbound packet, if CONNECT does not set it
+    max_packet_size: int = PACKET_SIZE_MAX  # bytes of an inbound packet, if CONNECT does not set it
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from mqtt import codes
 from mqtt.bodies import DECODERS, FIXED_FLAGS, check_payload_format
 from mqtt.codes import PacketType, ReasonCode
 from mqtt.errors import RemoteProtocolError
-from mqtt.packets import Packet, Puback, Publish
+from mqtt.packets import LargePublish, Packet, Puback, Publish
 from mqtt.properties import decode_properties
 from mqtt.topics import is_topic_name
 from mqtt.wire import Reader, decode_string, malformed, protocol_error
@@ -41,13 +41,17 @@ class Decoder:
     """Decodes one direction of one connection.
 
     `max_packet_size` in bytes, fixed header included; a larger packet is refused (0x95) once its header is read.
-    `version` is 4 or 5; None on a server, which learns it from CONNECT and accepts nothing else before.
+    `version` is 4 or 5; None on a server, which learns it from CONNECT and accepts nothing else before. With
+    `skips_large`, for 3.1.1, a PUBLISH that is too large is no error: its payload is discarded as it comes, and what is
+    left is a :class:`LargePublish`, once all of it has come.
     """
 
-    __slots__ = ("_max_packet_size", "_needed", "_partial", "error", "version")
+    __slots__ = ("_large", "_max_packet_size", "_needed", "_partial", "_skips_large", "_to_skip", "error", "version")
 
-    def __init__(self, max_packet_size: int, version: int | None = None) -> None:
-        self._max_packet_size = max_packet_size
+    def __init__(self, max_packet_size: int, version: int | None = None, *, skips_large: bool = False) -> None:
+        self._max_packet_size, self._skips_large = max_packet_size, skips_large
+        self._large: LargePublish | None = None  # its payload is being discarded
+        self._to_skip = 0  # bytes of it that have not come yet
         self._partial: bytearray | None = None
         self._needed = 0  # bytes that `_partial` must have before it is parsed again
         self.version = version
@@ -63,13 +67,15 @@ class Decoder:
         if self.error is not None:
             raise self.error
         buf = bytes(data)
+        packets: list[Packet] = []
+        if self._large is not None:
+            buf = self._skip(buf, packets)
         if self._partial is not None:
             self._partial += buf
             if len(self._partial) < self._needed:
                 return []
             buf = bytes(self._partial)
             self._partial = None
-        packets: list[Packet] = []
         try:
             rest = self._parse(buf, packets)
         except RemoteProtocolError as error:
@@ -118,6 +124,18 @@ class Decoder:
                         self._needed = known - pos
                         return pos
                     self._learn_version(Reader(buf, start, known))
+                if self._skips_large and head & 0xF0 == 0x30:
+                    known = _payload_begin(buf, head, start)
+                    if end < known <= stop:
+                        self._needed = known - pos
+                        return pos
+                    large = _large(_publish(buf, head, start, min(known, stop), is_v5), stop - pos)
+                    if stop > end:
+                        self._large, self._to_skip = large, stop - end
+                        return end
+                    packets.append(large)
+                    pos = stop
+                    continue
                 detail = f"a packet of {stop - pos} bytes is larger than {limit}"
                 raise RemoteProtocolError(ReasonCode.PACKET_TOO_LARGE, detail)
             if stop > end:
@@ -136,6 +154,15 @@ class Decoder:
             pos = stop
         self._needed = end - pos + 1
         return pos
+
+    def _skip(self, buf: bytes, packets: list[Packet]) -> bytes:
+        """Discards what `buf` has of the payload that is too large; returns what follows it."""
+        skipped = min(self._to_skip, len(buf))
+        self._to_skip -= skipped
+        if self._large is not None and not self._to_skip:
+            packets.append(self._large)
+            self._large = None
+        return buf[skipped:]
 
     def _other(self, head: int, reader: Reader) -> Packet:
         kind = head >> 4
@@ -212,6 +239,17 @@ def _publish(buf: bytes, head: int, start: int, stop: int, is_v5: bool) -> Publi
     if properties is not None:
         check_payload_format(payload, properties)
     return Publish(topic, payload, qos, retain, dup, packet_id, properties)
+
+
+def _payload_begin(buf: bytes, head: int, start: int) -> int:
+    """Where the payload of a PUBLISH of 3.1.1 begins, as far as the bytes that have come tell: a lower bound."""
+    if len(buf) < start + 2:
+        return start + 2
+    return start + 2 + (buf[start] << 8 | buf[start + 1]) + (2 if head & 0x06 else 0)
+
+
+def _large(packet: Publish, size: int) -> LargePublish:
+    return LargePublish(packet.topic, b"", packet.qos, packet.retain, packet.dup, packet.packet_id, None, size)
 
 
 def _topic(raw: bytes, may_be_empty: bool) -> str:

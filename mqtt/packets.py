@@ -57,6 +57,12 @@ class Publish(msgspec.Struct, gc=False):
     properties: Properties | None = None
 
 
+class LargePublish(Publish, gc=False):
+    """A PUBLISH of 3.1.1 above the receiver's limit, whose payload was left out; `size`: bytes of the packet."""
+
+    size: int = 0
+
+
 class Puback(msgspec.Struct, gc=False):
     """PUBACK (3.4): the answer to a PUBLISH of QoS 1."""
 

@@ -5,9 +5,11 @@ from typing import Final
 
 from edge.client.errors import LifetimeNotAllowed, MessageTooLarge, StoreFull
 from edge.client.store_clock import DOWN_MOST_S
+from mqtt.client_limits import PACKET_SIZE_MAX
 from mqtt.client_outbound import MESSAGES_MAX
 from mqtt.limits import RECEIVE_MAXIMUM_DEFAULT
 
+PACKET_BYTES_MIN: Final = 4_096  # CONNACK and SUBACK must fit
 DAY_S: Final = 86_400.0
 
 
@@ -23,6 +25,7 @@ class Limits:
     window_messages: int = 1_000  # of the outbox in memory: sent, or about to be
     window_bytes: int = 8 << 20
     inbox_messages: int = 1_000  # received and not acknowledged by the application
+    packet_bytes: int = (16 << 20) + (64 << 10)  # over MQTT: of a packet from the gateway, above its own largest limit
     requests: int = 1_000  # that wait for a reply
     http_connections: int = 8  # over HTTP: requests at a time, beside the stream
     answer_timeout_s: float = 30.0  # over HTTP for an answer, once all is taken; for Kafka until it has one
@@ -35,6 +38,8 @@ class Limits:
                 raise ValueError(f"limits.{name} must be above 0, not {value}")
         if self.window_messages > MESSAGES_MAX:
             raise ValueError(f"limits.window_messages must be {MESSAGES_MAX} at most, not {self.window_messages}")
+        if not PACKET_BYTES_MIN <= self.packet_bytes <= PACKET_SIZE_MAX:
+            raise ValueError(f"limits.packet_bytes must be from {PACKET_BYTES_MIN} to {PACKET_SIZE_MAX}")
         if self.inbox_messages > RECEIVE_MAXIMUM_DEFAULT:
             raise ValueError(f"limits.inbox_messages must be {RECEIVE_MAXIMUM_DEFAULT} at most")
 

@@ -48,7 +48,7 @@ class MqttBearer:
             self._current_address,
             self._connect_packet,
             session=session,
-            limits=ClientLimits(limits.connect_timeout_s, limits.ping_timeout_s),
+            limits=ClientLimits(limits.connect_timeout_s, limits.ping_timeout_s, max_packet_size=limits.packet_bytes),
             on_message=self._received,
             manual=True,
             hooks=Hooks(
@@ -56,6 +56,7 @@ class MqttBearer:
                 on_published=hooks.on_published,
                 on_closed=self._closed,
                 on_not_subscribed=self._not_subscribed,
+                on_too_large=self._too_large,
             ),
             journal=self._journal.record,
         )
@@ -162,6 +163,7 @@ class MqttBearer:
         return self._options.connect(
             is_established=session.is_established,
             receive_maximum=self._limits.inbox_messages,
+            packet_bytes=self._limits.packet_bytes,
             follows=self._follows,
         )
 
@@ -195,6 +197,10 @@ class MqttBearer:
         """Everything else goes on, as when the gateway's access rules end a subscription of a session it has."""
         self._has_inbox = False
         _log.error("the gateway has lost the session, and a subscription has ended: %s", error)
+
+    def _too_large(self, error: Exception) -> None:
+        """With 3.1.1 only: a gateway of 5.0 knows the limit, and drops the message itself."""
+        _log.error("%s; raise limits.packet_bytes to receive such messages", error)
 
     def _received(self, packet: Publish) -> None:
         self._hooks.on_message(IncomingMessage(packet, self._mqtt.acknowledge))

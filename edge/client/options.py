@@ -165,13 +165,17 @@ class Options:
         is_shown = not ConnectPoint(self.asked_bearer, "", 0).uses_tls
         return self.http_credentials if access_point.is_private or is_shown else None
 
-    def connect(self, *, is_established: bool, receive_maximum: int, follows: bool) -> Connect:
+    def connect(self, *, is_established: bool, receive_maximum: int, packet_bytes: int, follows: bool) -> Connect:
         """CONNECT. `follows`: the client goes to another gateway if it is sent there. A client without a session begins
         with a clean one: a session that the gateway has of an earlier store knows packet ids that this one does not
         [MQTT-3.2.2-4]."""
         properties: Properties | None = None
         if self.is_v5:
-            properties = {"session_expiry_interval": self.session_expiry_s, "receive_maximum": receive_maximum}
+            properties = {
+                "session_expiry_interval": self.session_expiry_s,
+                "receive_maximum": receive_maximum,
+                "maximum_packet_size": packet_bytes,
+            }
             if follows:
                 properties["user_property"] = [FOLLOWS]
         clean_start = self.is_v5 and not is_established

@@ -22,7 +22,7 @@ from edge.mqtt_client import MqttClient
 from edge.reconnect import FullJitter, StayConnected, is_final
 from harness.keys import Authority
 from mqtt.client_events import Closed, EndedBy
-from mqtt.client_limits import ClientLimits
+from mqtt.client_limits import PACKET_SIZE_MAX, ClientLimits
 from mqtt.codes import ConnectReturnCode, ReasonCode
 from mqtt.packets import Connect
 
@@ -178,18 +178,20 @@ def test_a_server_without_websocket(answer: bytes | None) -> None:
     assert answer is None or "WebSocket" in str(error)
 
 
-def test_a_frame_that_no_memory_could_hold() -> None:
+@pytest.mark.parametrize(("size", "packet_bytes"), [(1 << 40, PACKET_SIZE_MAX), (17 << 20, 1 << 19)])
+def test_a_frame_that_no_memory_could_hold(size: int, packet_bytes: int) -> None:
     """A hostile server announces it: the connection ends before the first of its bytes is kept."""
+    limits = ClientLimits(max_packet_size=packet_bytes)
 
     async def serve(socket: ServerConnection) -> None:
         await socket.recv()
-        socket.transport.write(b"\x82\x7f" + (1 << 40).to_bytes(8))
+        socket.transport.write(b"\x82\x7f" + size.to_bytes(8))
         await socket.wait_closed()
 
     async def run() -> None:
         async with serve_websocket(serve, HOST, 0, subprotocols=[Subprotocol("mqtt")]) as server:
             port = next(iter(server.sockets)).getsockname()[1]
-            client = MqttClient(Address(HOST, port, websocket_path="/mqtt"), Connect("c"))
+            client = MqttClient(Address(HOST, port, websocket_path="/mqtt"), Connect("c"), limits=limits)
             with pytest.raises(ConnectionLost) as lost:
                 await client.connect()
             assert lost.value.closed.by is EndedBy.TRANSPORT
