@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from edge.link import Link, text_of
 from edge.tcp_progress import Progress
+from edge.unread_answers import UnreadAnswers
 from mqtt.client_connection import ClientConnection
 from mqtt.client_events import EndedBy, Event
 
@@ -27,6 +28,8 @@ class Driver:
     def __init__(self, handle: Callable[[list[Event]], None], journal: Journal | None = None) -> None:
         self._handle, self._journal = handle, journal
         self._held: deque[tuple[bytes, asyncio.Future[None] | None]] = deque()
+        self._held_bytes = 0
+        self._unread = UnreadAnswers()
         self._loop = asyncio.get_running_loop()
         self._link: Link | None = None
         self._early: bytes | None = b""  # bytes from the server before `begin`; None afterwards
@@ -69,10 +72,13 @@ class Driver:
             return
         if durable is not None or self._held:
             self._held.append((data, durable))
+            self._held_bytes += len(data)
             if durable is not None:
                 durable.add_done_callback(self._release)
-            return
-        self._write(link, data)
+        else:
+            self._write(link, data)
+        if self._held or self._writable is not None:
+            self._check_unread(link)
 
     def _release(self, _: asyncio.Future[None]) -> None:
         """Writes what was held for changes that are durable now."""
@@ -84,6 +90,7 @@ class Driver:
                 self.abort()
                 return
             self._held.popleft()
+            self._held_bytes -= len(data)
             self._write(link, data)
 
     def _write(self, link: Link, data: bytes) -> None:
@@ -172,6 +179,14 @@ class Driver:
             return False
         before, self._progress = self._progress, self._link.progress
         return self._progress.has_gone_on_since(before)
+
+    def _check_unread(self, link: Link) -> None:
+        """Ends the connection if the server asks for more and more answers and reads none."""
+        written, waiting = link.written + self._held_bytes, link.unsent + self._held_bytes
+        events = self.connection.unread(self._unread.count(written, self.connection.answered, waiting))
+        if events:
+            self._handle(events)
+            self.abort()  # a DISCONNECT would not be read either
 
     def _end(self) -> None:
         self._link = None

@@ -55,14 +55,14 @@ class Receiver(Protocol):
 
 
 class Link(asyncio.Protocol):
-    """A byte stream over TCP or TLS."""
+    """A byte stream over TCP or TLS. Read-only: `written`, bytes so far, those of its own framing included."""
 
     _transport: asyncio.Transport | None = None  # until connected, or if TLS fails
 
     def __init__(self, receiver: Receiver) -> None:
         self._receiver = receiver
         self._watchdog: asyncio.TimerHandle | None = None
-        self._written = 0
+        self.written = 0
         self.ended = asyncio.get_running_loop().create_future()
 
     async def ready(self) -> None:
@@ -71,15 +71,20 @@ class Link(asyncio.Protocol):
     def write(self, data: bytes) -> None:
         """Sends bytes, now or as soon as the network accepts them."""
         if self._transport is not None:
-            self._written += len(data)
+            self.written += len(data)
             self._transport.write(data)
+
+    @property
+    def unsent(self) -> int:
+        """Bytes that were written and that the network has not accepted yet."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     @property
     def progress(self) -> Progress:
         """How far the peer has got with what was written."""
         if self._transport is None:
             return Progress(0, 0)
-        return progress(self._transport, self._written)
+        return progress(self._transport, self.written)
 
     def close(self, lingers: bool = False) -> None:
         """Ends the link once everything written is sent; waits 5 s at most for a peer that does not read.

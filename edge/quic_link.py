@@ -63,7 +63,7 @@ class QuicLink(Link):
     # -- Link ----------------------------------------------------------------------------------------------------------
 
     def write(self, data: bytes) -> None:
-        self._written += len(data)
+        self.written += len(data)
         if not self._survives(lambda: self._stream.write(data)):
             return
         self._turn_soon()
@@ -72,8 +72,12 @@ class QuicLink(Link):
             self._receiver.pause_writing()
 
     @property
+    def unsent(self) -> int:
+        return self._stream.buffered
+
+    @property
     def progress(self) -> Progress:
-        return Progress(self._stream.buffered, self._written - self._stream.buffered)
+        return Progress(self._stream.buffered, self.written - self._stream.buffered)
 
     def abort(self) -> None:
         if self._survives(self._stream.close):

@@ -61,12 +61,13 @@ _SUCCESS: Final = ReasonCode.SUCCESS
 
 class ClientConnection:
     """One network connection of `session`, which has no other. It begins by sending `connect`. Read-only: `state`,
-    `connect`, `server` (what the server accepts, once connected) and `closed`. `observe` is called with each packet
-    received, before it is handled: for tests and traces. Times are seconds of any monotonic clock."""
+    `connect`, `server` (what the server accepts, once connected), `answered` (bytes of answers to it so far) and
+    `closed`. `observe` is called with each packet received, before it is handled: for tests and traces. Times are
+    seconds of any monotonic clock."""
 
     __slots__ = (
         *("_aliases", "_decoder", "_encoder", "_head", "_keep_alive", "_limits", "_observe", "_out"),
-        *("_receive_maximum", "_unanswered", "closed", "connect", "server", "session", "state"),
+        *("_receive_maximum", "_unanswered", "answered", "closed", "connect", "server", "session", "state"),
     )
 
     def __init__(
@@ -95,6 +96,7 @@ class ClientConnection:
         self._aliases = InboundAliases(properties.get("topic_alias_maximum", 0))
         self._receive_maximum = properties.get("receive_maximum", RECEIVE_MAXIMUM_DEFAULT) if is_v5 else 65_535
         self._unanswered = 0  # inbound messages of QoS 1 and 2, counted as the server does (4.9)
+        self.answered = 0
         self._head = b""  # of the bytes before CONNACK
         self._keep_alive = KeepAlive(limits.connect_timeout_s, now)
         self.state = State.AWAIT_CONNACK
@@ -141,6 +143,13 @@ class ClientConnection:
         if due is Due.PING:
             self._out.append(PINGREQ)
         return []
+
+    def unread(self, answer_bytes: int) -> list[Event]:
+        """So many bytes of answers wait for the server: ends the connection if these are too many."""
+        if self.state is State.CLOSED or answer_bytes <= self._limits.unread_answer_bytes:
+            return []
+        detail = f"the server does not read: {answer_bytes:,} bytes of answers wait for it"
+        return [self._end(ReasonCode.QUOTA_EXCEEDED, detail, EndedBy.FAULT)]
 
     # -- out -----------------------------------------------------------------------------------------------------------
 
@@ -292,9 +301,9 @@ class ClientConnection:
             self._pump()
         elif packet.reason_code < _FAILURE:
             if outbound.is_known(packet_id):
-                self._out.append(encode_pubrel(packet_id))
+                self._reply(encode_pubrel(packet_id))
             else:
-                self._out.append(encode(Pubrel(packet_id, _NOT_FOUND), self.connect.version))
+                self._reply(encode(Pubrel(packet_id, _NOT_FOUND), self.connect.version))
 
     def _take_pubcomp(self, packet: Pubcomp, events: list[Event]) -> None:
         reason = self.session.outbound.completed(packet)
@@ -305,9 +314,9 @@ class ClientConnection:
     def _take_pubrel(self, packet: Pubrel, events: list[Event]) -> None:
         self._unanswered = max(0, self._unanswered - 1)
         if self.session.inbound.released(packet.packet_id):
-            self._out.append(encode_pubcomp(packet.packet_id))
+            self._reply(encode_pubcomp(packet.packet_id))
         else:
-            self._out.append(encode(Pubcomp(packet.packet_id, _NOT_FOUND), self.connect.version))
+            self._reply(encode(Pubcomp(packet.packet_id, _NOT_FOUND), self.connect.version))
 
     def _take_suback(self, packet: Suback | Unsuback, events: list[Event]) -> None:
         request = self.session.outbound.requests.pop(packet.packet_id, None)
@@ -335,11 +344,15 @@ class ClientConnection:
         for answer in answers:
             is_puback, reason = type(answer) is Puback, answer.reason_code
             if reason is _SUCCESS:
-                self._out.append((encode_puback if is_puback else encode_pubrec)(answer.packet_id))
+                self._reply((encode_puback if is_puback else encode_pubrec)(answer.packet_id))
             else:
-                self._out.append(encode(answer, self.connect.version))
+                self._reply(encode(answer, self.connect.version))
             if is_puback or reason >= _FAILURE:
                 self._unanswered = max(0, self._unanswered - 1)
+
+    def _reply(self, data: bytes) -> None:
+        self._out.append(data)
+        self.answered += len(data)
 
     def _request(self, packet: Callable[[int], Subscribe | Unsubscribe]) -> int:
         if self.state is not _CONNECTED:

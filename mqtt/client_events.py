@@ -44,7 +44,7 @@ class EndedBy(Enum):
     CLIENT = auto()  # `disconnect` on this side
     TRANSPORT = auto()  # the network connection ended or broke
     TIMEOUT = auto()  # no CONNACK, or no PINGRESP, in time
-    FAULT = auto()  # the server broke the protocol
+    FAULT = auto()  # the server broke the protocol, or does not read what it asks for
 
 
 class Closed(msgspec.Struct, gc=False):

@@ -14,6 +14,8 @@ from mqtt.wire import HEADER_BYTES_MAX, MANY, VARINT_MAX
 
 PACKET_SIZE_MAX: Final = VARINT_MAX + HEADER_BYTES_MAX  # of MQTT
 PACKET_SIZE_UNLIMITED: Final = 1 << 32
+UNREAD_ANSWER_BYTES: Final = 1 << 20
+"""A server that reads has fewer: 65,535 packet ids in each direction, and two answers of 4 bytes for each."""
 _IN_FLIGHT_3_1_1: Final = 20
 
 
@@ -28,6 +30,7 @@ class ClientLimits:
     in_flight_max: int | None = None  # messages sent and not acknowledged; None: see :func:`in_flight_max`
     topic_aliases_max: int = 0  # for messages we send; the server's topic alias maximum may be lower
     max_packet_size: int = PACKET_SIZE_MAX  # bytes of an inbound packet, if CONNECT does not set it
+    unread_answer_bytes: int = UNREAD_ANSWER_BYTES  # PUBACK, PUBREC, PUBREL, PUBCOMP that the server has not read
 
 
 @dataclass(frozen=True, slots=True)

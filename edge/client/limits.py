@@ -5,7 +5,7 @@ from typing import Final
 
 from edge.client.errors import LifetimeNotAllowed, MessageTooLarge, StoreFull
 from edge.client.store_clock import DOWN_MOST_S
-from mqtt.client_limits import PACKET_SIZE_MAX
+from mqtt.client_limits import PACKET_SIZE_MAX, UNREAD_ANSWER_BYTES
 from mqtt.client_outbound import MESSAGES_MAX
 from mqtt.limits import RECEIVE_MAXIMUM_DEFAULT
 
@@ -26,6 +26,7 @@ class Limits:
     window_bytes: int = 8 << 20
     inbox_messages: int = 1_000  # received and not acknowledged by the application
     packet_bytes: int = (16 << 20) + (64 << 10)  # over MQTT: of a packet from the gateway, above its own largest limit
+    unread_answer_bytes: int = UNREAD_ANSWER_BYTES  # over MQTT: of answers that the gateway has not read
     requests: int = 1_000  # that wait for a reply
     http_connections: int = 8  # over HTTP: requests at a time, beside the stream
     answer_timeout_s: float = 30.0  # over HTTP for an answer, once all is taken; for Kafka until it has one

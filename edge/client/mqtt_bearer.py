@@ -48,7 +48,12 @@ class MqttBearer:
             self._current_address,
             self._connect_packet,
             session=session,
-            limits=ClientLimits(limits.connect_timeout_s, limits.ping_timeout_s, max_packet_size=limits.packet_bytes),
+            limits=ClientLimits(
+                limits.connect_timeout_s,
+                limits.ping_timeout_s,
+                max_packet_size=limits.packet_bytes,
+                unread_answer_bytes=limits.unread_answer_bytes,
+            ),
             on_message=self._received,
             manual=True,
             hooks=Hooks(
