@@ -62,7 +62,6 @@ class HttpBearer(OneConnection):
         self._posts = HttpPosts(
             outbox,
             limits,
-            found.incarnation,
             SendingWindow(limits, found.session.last_packet_id, found.open_ids),
             options.backoff,
             options.http_in_order,

@@ -1,6 +1,6 @@
 """Sends messages over HTTP: several requests at a time, those to one topic one after the other (R8, Q1, G13).
 
-A message's key is the store's incarnation and its sequence, so it is the same in every attempt of every process: the
+A message's key is its incarnation and its sequence, so it is the same in every attempt of every process: the
 gateway stores the message once, however often its answer is lost. Requests on several connections overtake each other;
 therefore a topic's next message is sent when the one before has ended, unless the application wants no order.
 
@@ -49,14 +49,13 @@ class HttpPosts:
         self,
         outbox: Outbox,
         limits: Limits,
-        incarnation: int,
         window: SendingWindow,
         backoff: FullJitter,
         in_order: bool,
         on_published: Callable[[Published], None],
         on_lost: Callable[[Exception], None],
     ) -> None:
-        self._outbox, self._limits, self._incarnation, self._backoff = outbox, limits, incarnation, backoff
+        self._outbox, self._limits, self._backoff = outbox, limits, backoff
         self._in_order = in_order
         self._on_published, self._on_lost = on_published, on_lost
         self._window = window
@@ -154,7 +153,7 @@ class HttpPosts:
         message, now_s = self._window.sent(waiting.packet_id), self._outbox.now_s
         packet = Publish(message.topic, b"", message.qos, message.retain, properties=message.properties)
         remaining_s = message.expires_s - now_s if EXPIRY in (message.properties or {}) else None
-        key = f"{self._incarnation:016x}-{message.sequence}"
+        key = f"{message.incarnation:016x}-{message.sequence}"
         target, fields = publish_request(packet, key, remaining_s)
         waiting.attempts += 1
         try:

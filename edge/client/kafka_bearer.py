@@ -51,7 +51,6 @@ class KafkaBearer(OneConnection):
         self._client_id, self._outbox = options.client_id, outbox
         found = take_over(outbox, found)
         self.in_flight = InFlightMessages(outbox, found)
-        self._incarnation = found.incarnation
         self._window = SendingWindow(limits, found.session.last_packet_id, found.open_ids)
         self._window.restore(found.in_flight)
         self._producer = KafkaProducer(
@@ -146,7 +145,7 @@ class KafkaBearer(OneConnection):
     def _record(self, packet_id: int) -> IngressRecord:
         message = self._window.sent(packet_id)
         remaining_s = message.expires_s - self._outbox.now_s if EXPIRY in (message.properties or {}) else None
-        return ingress_record(message, self._client_id, self._incarnation, self._partitions, time.time(), remaining_s)
+        return ingress_record(message, self._client_id, self._partitions, time.time(), remaining_s)
 
     def _reported(self, reports: list[Report]) -> None:
         for packet_id, error, _ in reports:

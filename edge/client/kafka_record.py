@@ -1,7 +1,7 @@
 """A message of the client library as a record on `ingress`, as a gateway would write it (schemas.envelope, R8); pure.
 
-All of one client's messages go to one partition, so their order is kept. The message id is derived from the client, its
-store and the message's sequence: a record that is written twice has the same id.
+All of one client's messages go to one partition, so their order is kept. The message id is derived from the client
+and the message's incarnation and sequence: a record that is written twice has the same id.
 """
 
 from typing import NamedTuple
@@ -34,7 +34,7 @@ def check_record(packet: Publish) -> None:
 
 
 def ingress_record(
-    message: StoredMessage, client_id: str, incarnation: int, partitions: int, now_s: float, remaining_s: float | None
+    message: StoredMessage, client_id: str, partitions: int, now_s: float, remaining_s: float | None
 ) -> IngressRecord:
     """`now_s` is the wall clock's, since the epoch; `remaining_s` what is left of the lifetime that the message shall
     have at its receivers, None for no end."""
@@ -43,6 +43,6 @@ def ingress_record(
         properties = forwarded_section(message.properties, PacketType.PUBLISH)
     expires = None if remaining_s is None else int((now_s + max(0.0, remaining_s)) * 1000)
     meta = Meta(message.qos, "", expires, int(now_s * 1e6), None)
-    message_id = message_id_of(client_id, incarnation, message.sequence)
+    message_id = message_id_of(client_id, message.incarnation, message.sequence)
     headers = ingress_headers(message_id, client_id, meta, properties)
     return IngressRecord(partition_of(client_id, partitions), message.topic.encode(), message.payload, headers)

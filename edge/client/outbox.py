@@ -69,7 +69,7 @@ class Outbox:
     async def open(self) -> Recovered:
         """Opens the store; what it holds. Raises StoreError."""
         self._store, found = await opened(self._thread, self._open_store, _recover)
-        self._session = found.session
+        self._session, self._incarnation = found.session, found.incarnation
         clock_s, wall_s, down_most_s = found.session.clock_s, found.session.wall_s, self._limits.down_most_s
         self._clock = StoreClock(clock_s, wall_s, self._wall_s(), self._running_s(), down_most_s)
         self.messages, self.size, self.waiting = found.messages, found.size, found.waiting
@@ -119,7 +119,8 @@ class Outbox:
         self._limits.check(self.messages, self.size, size)
         self._session.last_sequence += 1
         expires_s = self.now_s + lifetime_s
-        message = StoredMessage(self._session.last_sequence, topic, payload, qos, retain, properties, expires_s, size)
+        fields = topic, payload, qos, retain, properties, expires_s, size, 0, self._incarnation
+        message = StoredMessage(self._session.last_sequence, *fields)
         self._batch.added[message.sequence] = message
         self.next_expiry_s = min(self.next_expiry_s, expires_s)
         self.messages += 1

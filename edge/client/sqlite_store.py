@@ -24,12 +24,13 @@ _decode: Final = msgspec.msgpack.decode
 
 class SqliteStore(SqliteFile):
     """Implements :class:`edge.client.store.Store` on the file `path`, which is made if there is none. Read-only:
-    `incarnation`, as in :class:`edge.client.store.Recovered`."""
+    `incarnation`, a number that names the file for ever."""
 
     incarnation: int
 
     def __init__(self, path: str | Path, client_id: str) -> None:
         self._client_id = client_id
+        self._opening = new_incarnation()
         super().__init__(
             Path(path),
             _APPLICATION_ID,
@@ -49,7 +50,7 @@ class SqliteStore(SqliteFile):
         client_id, is_established, last_packet_id, last_sequence, clock_s, wall_s, is_taken_over = row
         counters = last_packet_id, last_sequence, clock_s, wall_s
         session = SessionRow(client_id, bool(is_established), *counters, bool(is_taken_over))
-        return Recovered(session, in_flight, released, accepted, waiting, messages, size, self.incarnation, open_ids)
+        return Recovered(session, in_flight, released, accepted, waiting, messages, size, self._opening, open_ids)
 
     def commit(self, batch: Batch) -> None:
         with self.transaction() as db:
@@ -110,6 +111,9 @@ class SqliteStore(SqliteFile):
         if "is_taken_over" not in [row[1] for row in execute("PRAGMA table_info(session)")]:
             execute(_SQL["add_is_taken_over"])
         execute(_SQL["identify"], (new_incarnation(),))
+        if "incarnation" not in [row[1] for row in execute("PRAGMA table_info(outbox)")]:
+            execute(_SQL["add_incarnation"])
+            execute(_SQL["set_incarnation"])
 
     def _open(self) -> None:
         super()._open()
@@ -129,16 +133,16 @@ def _row(message: StoredMessage) -> tuple[Any, ...]:
     properties = None if message.properties is None else _encode(message.properties)
     return (
         *(message.sequence, message.topic, message.payload, message.qos, message.retain),
-        *(properties, message.expires_s, message.size, message.packet_id),
+        *(properties, message.expires_s, message.size, message.packet_id, message.incarnation),
     )
 
 
 def _message(row: tuple[Any, ...]) -> StoredMessage:
-    sequence, topic, payload, qos, retain, properties, expires_s, size, packet_id = row
+    sequence, topic, payload, qos, retain, properties, *rest = row
     if not (isinstance(payload, bytes) and isinstance(topic, str)):
         raise ValueError("a message has a value of the wrong type")
     decoded = None if properties is None else _properties(properties)
-    return StoredMessage(sequence, topic, payload, qos, bool(retain), decoded, expires_s, size, packet_id)
+    return StoredMessage(sequence, topic, payload, qos, bool(retain), decoded, *rest)
 
 
 def _properties(raw: bytes) -> dict[str, Any]:

@@ -7,6 +7,7 @@ CREATE TABLE outbox (
     qos INTEGER NOT NULL,
     retain INTEGER NOT NULL,
     topic TEXT NOT NULL,
+    incarnation INTEGER NOT NULL,
     properties BLOB,
     payload BLOB NOT NULL
 );
@@ -30,6 +31,12 @@ CREATE TABLE IF NOT EXISTS open_exchange (position INTEGER PRIMARY KEY, packet_i
 -- name: add_is_taken_over
 ALTER TABLE session ADD COLUMN is_taken_over INTEGER NOT NULL DEFAULT 0;
 
+-- name: add_incarnation
+ALTER TABLE outbox ADD COLUMN incarnation INTEGER NOT NULL DEFAULT 0;
+
+-- name: set_incarnation
+UPDATE outbox SET incarnation = (SELECT incarnation FROM identity);
+
 -- name: identify
 INSERT OR IGNORE INTO identity VALUES (1, ?);
 
@@ -40,7 +47,7 @@ SELECT incarnation FROM identity;
 SELECT count(*), coalesce(sum(size), 0), coalesce(sum(packet_id = 0), 0) FROM outbox;
 
 -- name: in_flight
-SELECT sequence, topic, payload, qos, retain, properties, expires_s, size, packet_id FROM outbox
+SELECT sequence, topic, payload, qos, retain, properties, expires_s, size, packet_id, incarnation FROM outbox
 WHERE packet_id > 0 ORDER BY sequence;
 
 -- name: released
@@ -56,7 +63,7 @@ SELECT packet_id FROM open_exchange ORDER BY position;
 SELECT client_id, is_established, last_packet_id, last_sequence, clock_s, wall_s, is_taken_over FROM session;
 
 -- name: waiting
-SELECT sequence, topic, payload, qos, retain, properties, expires_s, size, packet_id FROM outbox
+SELECT sequence, topic, payload, qos, retain, properties, expires_s, size, packet_id, incarnation FROM outbox
 WHERE sequence > ? AND packet_id = 0 ORDER BY sequence LIMIT ?;
 
 -- name: expired
@@ -66,8 +73,8 @@ SELECT sequence, topic, qos, size FROM outbox WHERE packet_id = 0 AND expires_s 
 SELECT min(expires_s) FROM outbox WHERE packet_id = 0;
 
 -- name: add
-INSERT INTO outbox (sequence, topic, payload, qos, retain, properties, expires_s, size, packet_id)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?);
+INSERT INTO outbox (sequence, topic, payload, qos, retain, properties, expires_s, size, packet_id, incarnation)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: assign
 UPDATE outbox SET packet_id = ? WHERE sequence = ?;

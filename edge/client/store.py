@@ -30,7 +30,8 @@ EXPIRED_MAX: Final = 1_000  # rows that `Store.expired` returns at a time
 
 class StoredMessage(msgspec.Struct, gc=False):
     """One message of the outbox. `expires_s` is by the store's clock (:mod:`edge.client.store_clock`); `size` in bytes
-    counts towards the limits. `packet_id` is 0 until it may have been sent."""
+    counts towards the limits. `packet_id` is 0 until it may have been sent. `incarnation` and `sequence` together name
+    the message, so that whoever gets it twice can tell."""
 
     sequence: int
     topic: str
@@ -41,6 +42,7 @@ class StoredMessage(msgspec.Struct, gc=False):
     expires_s: float
     size: int
     packet_id: int = 0
+    incarnation: int = 0
 
 
 class WaitingRow(msgspec.Struct, gc=False):
@@ -105,9 +107,10 @@ def without_added(batch: Batch, later: Batch) -> Batch:
 class Recovered(msgspec.Struct):
     """What a store holds when it is opened. `in_flight` by sequence; `released`: (sequence, reason code) in the order
     of PUBREC; `accepted`: packet ids of inbound QoS 2 messages; `waiting`: how many messages wait; `messages` and
-    `size`: how many there are in all, and their bytes. `incarnation` names the store, forever: with `sequence` it names
-    a message, so that whoever gets it twice can tell. `open_ids`: packet ids of open exchanges, in the order in which
-    they were recorded; some may be those of messages in flight."""
+    `size`: how many there are in all, and their bytes. `incarnation`: that of the messages which are accepted from now
+    on. Each opening of a store has another one: a file that was restored from a backup gives the sequences after the
+    backup a second time. `open_ids`: packet ids of open exchanges, in the order in which they were recorded; some may
+    be those of messages in flight."""
 
     session: SessionRow
     in_flight: list[StoredMessage]
@@ -121,7 +124,7 @@ class Recovered(msgspec.Struct):
 
 
 def new_incarnation() -> int:
-    """A number for a new store, 63 random bits; no two stores of a client have the same."""
+    """A number for a store, or for one opening of it, 63 random bits; no two of a client have the same."""
     return secrets.randbits(63)
 
 

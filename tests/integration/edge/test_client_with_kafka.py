@@ -81,7 +81,7 @@ def test_publishes_as_a_gateway_does(broker: LocalBroker, unique_prefix: str, tm
             for wrong in (client.subscribe("x"), client.unsubscribe("x"), client.request("x", timeout_s=5)):
                 with pytest.raises(NotSupported, match="kafka"):
                     await wrong
-            incarnation = client._bearer._incarnation  # type: ignore[attr-defined]
+            incarnation = client._outbox._incarnation
             found = records(broker.bootstrap, topics.ingress)
             assert [one.key for one in found] == [f"bills/{n}" for n in range(number)]
             assert {one.partition for one in found} == {partition_of("billing", PARTITIONS)}

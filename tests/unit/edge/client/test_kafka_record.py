@@ -54,8 +54,8 @@ def test_the_same_message_is_the_same_record(gateway: SocketGateway, qos: int) -
     [theirs] = written()
     headers = theirs.headers() or []
     meta = Meta.decode(headers[2][1])
-    message = StoredMessage(7, topic, b"payload", qos, False, properties, 0.0, 0)
-    ours = ingress_record(message, f"records-{qos}", 5, PARTITIONS, meta.accepted / 1e6, LIFETIME_S)
+    message = StoredMessage(7, topic, b"payload", qos, False, properties, 0.0, 0, incarnation=5)
+    ours = ingress_record(message, f"records-{qos}", PARTITIONS, meta.accepted / 1e6, LIFETIME_S)
     assert (ours.partition, ours.key, ours.value) == (theirs.partition(), theirs.key(), theirs.value())
     assert [name for name, _ in ours.headers] == [name for name, _ in headers]
     assert dict(ours.headers)["id"] == message_id_of(f"records-{qos}", 5, 7).encode()
