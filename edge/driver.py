@@ -21,12 +21,19 @@ done once the changes are durable, or that fails: then the bytes are not written
 
 
 class Driver:
-    """Receives from a :class:`edge.link.Link`; calls `handle` with the core's events. `handle` may call the driver."""
+    """Receives from a :class:`edge.link.Link`; calls `handle` with the core's events. `handle` may call the driver.
+    `on_writable` is called with False when much is written that the network has not accepted, and then with True when
+    it accepts more."""
 
     connection: ClientConnection
 
-    def __init__(self, handle: Callable[[list[Event]], None], journal: Journal | None = None) -> None:
-        self._handle, self._journal = handle, journal
+    def __init__(
+        self,
+        handle: Callable[[list[Event]], None],
+        journal: Journal | None = None,
+        on_writable: Callable[[bool], None] | None = None,
+    ) -> None:
+        self._handle, self._journal, self._on_writable = handle, journal, on_writable
         self._held: deque[tuple[bytes, asyncio.Future[None] | None]] = deque()
         self._held_bytes = 0
         self._unread = UnreadAnswers()
@@ -156,11 +163,13 @@ class Driver:
 
     def pause_writing(self) -> None:
         self._writable = self._loop.create_future()
+        if self._on_writable is not None:
+            self._on_writable(False)
 
     def resume_writing(self) -> None:
-        if self._writable is not None:
-            self._writable.set_result(None)
-            self._writable = None
+        self._wake_writers()
+        if self._on_writable is not None and self._link is not None:
+            self._on_writable(True)
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
@@ -194,4 +203,9 @@ class Driver:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self.resume_writing()
+        self._wake_writers()
+
+    def _wake_writers(self) -> None:
+        if self._writable is not None:
+            self._writable.set_result(None)
+            self._writable = None

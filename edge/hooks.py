@@ -17,6 +17,8 @@ class Hooks:
     of QoS 1 or 2 has ended. `on_closed`: a connection has ended. `on_not_subscribed`: the server has lost the session,
     and does not grant some subscriptions again; without it, the client ends with that error. `on_too_large`: a server
     of 3.1.1 has sent a message above `max_packet_size`, which is lost; without it, the client ends with that error.
+    `on_writable`: with False when much is written that the network has not accepted yet, then with True when it accepts
+    more. A new connection is writable.
     """
 
     observe: Callable[[Packet], None] | None = None
@@ -26,3 +28,4 @@ class Hooks:
     on_closed: Callable[[Closed], None] | None = None
     on_not_subscribed: Callable[[Exception], None] | None = None
     on_too_large: Callable[[ReceivedTooLarge], None] | None = None
+    on_writable: Callable[[bool], None] | None = None

@@ -93,7 +93,7 @@ class MqttClient:
         """Connects and sends (again) what the session holds. Raises Unreachable, ConnectRefused, ConnectionLost, and
         LocalProtocolError (already connected, or a CONNECT that MQTT does not allow)."""
         address = self._address if isinstance(self._address, Address) else self._address()
-        driver = Driver(self._handle, self._journal)
+        driver = Driver(self._handle, self._journal, self._hooks.on_writable)
         link = await open_link(address, driver, self._limits.connect_timeout_s, self._limits.max_packet_size)
         self.connections += 1
         try:

@@ -20,11 +20,12 @@ from mqtt.packets import Properties, Publish, Subscription
 
 @dataclass(frozen=True)
 class BearerHooks:
-    """Called on the event loop. `on_published`: the exchange of a message has ended. `on_closed`: an accepted
-    connection, or one that was about to be, has ended."""
+    """Called on the event loop. `on_published`: the exchange of a message has ended. `on_capacity`: without that, more
+    can be sent again. `on_closed`: an accepted connection, or one that was about to be, has ended."""
 
     on_connected: Callable[[], None]
     on_published: Callable[[Published], None]
+    on_capacity: Callable[[], None]
     on_closed: Callable[[], None]
     on_message: Callable[[IncomingMessage], None]
 

@@ -101,6 +101,7 @@ class Client:
         hooks = BearerHooks(
             on_connected=self._connected,
             on_published=lambda event: self._sending.published(event),
+            on_capacity=lambda: self._sending.pump(),
             on_closed=lambda: self._sending.disconnected(),
             on_message=self._received,
         )

@@ -44,6 +44,7 @@ class MqttBearer:
         self._hops = 0  # refusals in a row that have named another gateway
         self._follows = True
         self._has_inbox = False
+        self._is_writable = True
         self._mqtt = MqttClient(
             self._current_address,
             self._connect_packet,
@@ -62,6 +63,7 @@ class MqttBearer:
                 on_closed=self._closed,
                 on_not_subscribed=self._not_subscribed,
                 on_too_large=self._too_large,
+                on_writable=self._writable,
             ),
             journal=self._journal.record,
         )
@@ -119,7 +121,8 @@ class MqttBearer:
         return len(self._mqtt.session.outbound.messages)
 
     def has_capacity(self, payload_bytes: int) -> bool:
-        return self._mqtt.session.outbound.has_capacity(payload_bytes)
+        """While the network is slower than the application, messages wait on disk, those of QoS 0 too."""
+        return self._is_writable and self._mqtt.session.outbound.has_capacity(payload_bytes)
 
     def check(self, packet: Publish) -> None:
         refused = (packet.properties or {}).keys() - {EXPIRY}
@@ -190,9 +193,14 @@ class MqttBearer:
             await clean.disconnect()
 
     def _connected(self, connack: Connack) -> None:
-        self._follows, self._hops = True, 0
+        self._follows, self._hops, self._is_writable = True, 0, True
         self._outbox.resumed()
         self._hooks.on_connected()
+
+    def _writable(self, is_writable: bool) -> None:
+        self._is_writable = is_writable
+        if is_writable:
+            self._hooks.on_capacity()
 
     def _closed(self, closed: Closed) -> None:
         self._journal.record()

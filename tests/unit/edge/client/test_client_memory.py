@@ -7,6 +7,7 @@ from pathlib import Path
 from edge.client.limits import Limits
 from edge.client.memory_store import MemoryStore
 from edge.client.store import Batch
+from tests.faithful_client import eventually
 from tests.unit.edge.client.client_harness import NOBODY, client, complete
 from tests.unit.edge.client.server_host import ServerHost
 
@@ -86,5 +87,29 @@ def test_large_messages_fill_the_window_by_their_bytes(tmp_path: Path) -> None:
                 await asyncio.sleep(0)
             assert max(held) <= 2.5 * window_bytes
             assert len(server.session.stored) == 100
+
+    complete(run())
+
+
+def test_messages_of_qos_0_wait_on_disk_for_a_slow_network(tmp_path: Path) -> None:
+    """Nobody acknowledges them, so only the network says that it is slower than the application."""
+    payload, count = bytes(10_000), 2_000
+
+    async def run() -> None:
+        limits = Limits(window_bytes=200_000)
+        async with ServerHost() as server, client(server.url, store=tmp_path / "o", limits=limits) as one:
+            await one.connected()
+            assert server._writer is not None
+            reading = server._writer.transport
+            assert isinstance(reading, asyncio.ReadTransport)
+            reading.pause_reading()
+            for _ in range(count // 20):
+                await asyncio.gather(*(one.publish("t", payload, qos=0) for _ in range(20)))
+            waits, link = one.usage[1], one._bearer._mqtt._driver._link  # type: ignore[attr-defined]
+            assert link.unsent <= 3 * limits.window_bytes
+            assert waits > count * len(payload) / 2, "most of it is in the outbox"
+            reading.resume_reading()
+            await one.drained()
+            await eventually(lambda: len(server.session.stored) == count, "all arrive")
 
     complete(run())

@@ -73,7 +73,7 @@ def test_a_stream_of_a_connection_that_has_ended_is_not_taken(
     async def run() -> None:
         options, limits = Options("van-7", connect_points=[URL]), Limits()
         outbox = Outbox(lambda: MemoryStore("van-7"), limits, lambda: 0.0, lambda: 0.0, lambda _: None, lambda _: None)
-        hooks = BearerHooks(lambda: None, lambda _: None, lambda: None, lambda _: None)
+        hooks = BearerHooks(lambda: None, lambda _: None, lambda: None, lambda: None, lambda _: None)
         bearer = HttpBearer(options, limits, outbox, await outbox.open(), hooks)
 
         async def connect() -> Stream:
