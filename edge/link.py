@@ -10,7 +10,7 @@ from typing import Final, Protocol, cast
 
 from edge.errors import Unreachable
 from edge.tcp_progress import Progress, progress
-from mqtt.client_limits import PACKET_SIZE_MAX
+from mqtt.client_limits import ClientLimits
 
 CLOSE_TIMEOUT_S: Final = 5.0
 
@@ -155,20 +155,17 @@ def text_of(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
-async def open_link(
-    address: Address, receiver: Receiver, timeout_s: float, packet_bytes: int = PACKET_SIZE_MAX
-) -> Link:
-    """Opens a link to `address`, ready for MQTT. `packet_bytes`: the largest packet that is taken from it. Raises
-    Unreachable, which says why it failed."""
+async def open_link(address: Address, receiver: Receiver, limits: ClientLimits) -> Link:
+    """Opens a link to `address`, ready for MQTT. Raises Unreachable, which says why it failed."""
     try:
-        async with asyncio.timeout(timeout_s):
+        async with asyncio.timeout(limits.connect_timeout_s):
             if address.quic is not None:
                 from edge.quic_link import open_quic_link  # imported here: users of TCP need not pay its memory
 
                 return await open_quic_link(address, address.quic, receiver)
-            return await _open(address, _make_link(address, receiver, packet_bytes))
+            return await _open(address, _make_link(address, receiver, limits))
     except TimeoutError as error:
-        raise Unreachable(f"{address} did not answer within {timeout_s:g} s") from error
+        raise Unreachable(f"{address} did not answer within {limits.connect_timeout_s:g} s") from error
     except (OSError, ValueError) as error:  # SSLError is an OSError; ValueError: no host has such a name
         # asyncio gives no text if the server closes during the handshake of TLS.
         said = getattr(error, "strerror", None) or str(error)
@@ -189,11 +186,11 @@ async def _open(address: Address, link: Link) -> Link:
     return link
 
 
-def _make_link(address: Address, receiver: Receiver, packet_bytes: int) -> Link:
+def _make_link(address: Address, receiver: Receiver, limits: ClientLimits) -> Link:
     if address.websocket_path is None:
         return Link(receiver)
     from edge.websocket_link import WebSocketLink  # imported here: users of TCP need not pay its memory
 
     scheme = "ws" if address.tls is None else "wss"
     host = f"[{address.host}]" if ":" in address.host else address.host
-    return WebSocketLink(receiver, f"{scheme}://{host}:{address.port}{address.websocket_path}", packet_bytes)
+    return WebSocketLink(receiver, f"{scheme}://{host}:{address.port}{address.websocket_path}", limits)

@@ -94,7 +94,7 @@ class MqttClient:
         LocalProtocolError (already connected, or a CONNECT that MQTT does not allow)."""
         address = self._address if isinstance(self._address, Address) else self._address()
         driver = Driver(self._handle, self._journal, self._hooks.on_writable)
-        link = await open_link(address, driver, self._limits.connect_timeout_s, self._limits.max_packet_size)
+        link = await open_link(address, driver, self._limits)
         self.connections += 1
         try:
             packet = self._connect if isinstance(self._connect, Connect) else self._connect(self.connections)

@@ -11,7 +11,8 @@ from websockets.uri import parse_uri
 
 from edge.errors import Unreachable
 from edge.link import Link, Receiver
-from mqtt.client_limits import PACKET_SIZE_MAX
+from edge.unread_answers import UnreadAnswers
+from mqtt.client_limits import PACKET_SIZE_MAX, ClientLimits
 
 _NORMAL: Final = 1000
 _UNSUPPORTED_DATA: Final = 1003
@@ -21,16 +22,20 @@ _FRAME_SLACK_BYTES: Final = 16 << 20
 
 
 class WebSocketLink(Link):
-    """Binary frames of the subprotocol `mqtt`; each write goes out as one frame. `packet_bytes`: the largest packet to
-    take."""
+    """Binary frames of the subprotocol `mqtt`; each write goes out as one frame. Pings are answered here, within
+    `limits.unread_answer_bytes`."""
 
-    def __init__(self, receiver: Receiver, uri: str, packet_bytes: int) -> None:
+    def __init__(self, receiver: Receiver, uri: str, limits: ClientLimits) -> None:
         super().__init__(receiver)
-        frame_bytes = min(packet_bytes + _FRAME_SLACK_BYTES, PACKET_SIZE_MAX)
+        frame_bytes = min(limits.max_packet_size + _FRAME_SLACK_BYTES, PACKET_SIZE_MAX)
         self._protocol = ClientProtocol(
             parse_uri(uri), subprotocols=[Subprotocol("mqtt")], max_size=(None, frame_bytes)
         )
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._unread, self._unread_max = UnreadAnswers(), limits.unread_answer_bytes
+        self._answered = 0  # bytes of answers to control frames
+        self._is_congested = False
+        self._fault: Exception | None = None
 
     async def ready(self) -> None:
         await self._ready
@@ -60,7 +65,7 @@ class WebSocketLink(Link):
                 self._receiver.data_received(bytes(event.data))
             elif isinstance(event, Frame) and event.opcode is Opcode.TEXT:  # [MQTT-6.0.0-1]
                 self._protocol.fail(_UNSUPPORTED_DATA, "MQTT needs binary frames")
-        self._send()
+        self._answer()
         if self._protocol.close_expected():
             self.close()
 
@@ -71,7 +76,28 @@ class WebSocketLink(Link):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._opened("the server ended the connection")
-        super().connection_lost(error)
+        super().connection_lost(self._fault or error)
+
+    def pause_writing(self) -> None:
+        self._is_congested = True
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        self._is_congested = False
+        super().resume_writing()
+
+    def _answer(self) -> None:
+        """Sends what the server has asked for, as long as it reads."""
+        before = self.written
+        self._send()
+        self._answered += self.written - before
+        if not self._is_congested:
+            return
+        unread = self._unread.count(self.written, self._answered, self.unsent)
+        if unread > self._unread_max:
+            text = f"the server does not read: {unread:,} bytes of answers to pings wait for it"
+            self._fault = ConnectionAbortedError(text)
+            self.abort()
 
     def _open(self) -> None:
         """Checks whether the handshake has ended, and how."""

@@ -9,10 +9,14 @@ from typing import cast
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from websockets.asyncio.server import ServerConnection
+from websockets.asyncio.server import serve as serve_websocket
+from websockets.typing import Subprotocol
 
 from edge.client.limits import Limits
 from edge.driver import Driver
-from edge.link import Link
+from edge.link import Address, Link
+from edge.mqtt_client import MqttClient
 from edge.unread_answers import STEP_BYTES, UnreadAnswers
 from mqtt.client_connection import ClientConnection
 from mqtt.client_events import Closed, EndedBy, Event
@@ -148,3 +152,36 @@ def test_the_client_connects_again(monkeypatch: pytest.MonkeyPatch) -> None:
             server.close()
 
     asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def test_pings_of_websocket_count_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are answered below MQTT."""
+    pings, made = (b"\x89\x7d" + bytes(125)) * 1_000, Link.connection_made
+
+    def with_a_small_buffer(link: Link, transport: asyncio.BaseTransport) -> None:
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)
+        made(link, transport)
+
+    monkeypatch.setattr(Link, "connection_made", with_a_small_buffer)
+
+    async def serve(connection: ServerConnection) -> None:
+        await connection.recv()
+        transport = connection.transport
+        transport.pause_reading()
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        await connection.send(encode(Connack(), 5))
+        while not transport.is_closing():
+            if transport.get_write_buffer_size() < len(pings):
+                transport.write(pings)
+            await asyncio.sleep(0)
+
+    async def run() -> Closed:
+        async with serve_websocket(serve, HOST, 0, subprotocols=[Subprotocol("mqtt")]) as server:
+            port = next(iter(server.sockets)).getsockname()[1]
+            client = MqttClient(Address(HOST, port, websocket_path="/mqtt"), Connect("c", 5, True), limits=LIMITS)
+            await client.connect()
+            return await client.wait_closed()
+
+    closed = asyncio.run(asyncio.wait_for(run(), 60))
+    assert closed.by is EndedBy.TRANSPORT
+    assert "the server does not read" in closed.detail
