@@ -10,6 +10,7 @@ import pytest
 
 from edge.link import Address, open_link
 from harness.keys import Authority
+from mqtt.client_limits import ClientLimits
 from tests.faithful_client import eventually
 
 HOST = "127.0.0.1"
@@ -45,7 +46,7 @@ def test_only_what_the_peer_has_taken_counts(tmp_path: Path, uses_tls: bool) -> 
             return peers[-1]
 
         server = await asyncio.get_running_loop().create_server(accepted, HOST, 0, ssl=serving)
-        link = await open_link(Address(HOST, server.sockets[0].getsockname()[1], trusting), MagicMock(), 10)
+        link = await open_link(Address(HOST, server.sockets[0].getsockname()[1], trusting), MagicMock(), ClientLimits())
         await eventually(lambda: bool(peers) and hasattr(peers[0], "transport"), "the server has the connection")
         link.write(bytes(WRITTEN))
         waiting, taken = link.progress
