@@ -45,16 +45,17 @@ class MqttBearer:
         self._follows = True
         self._has_inbox = False
         self._is_writable = True
+        self._mqtt_limits = ClientLimits(
+            limits.connect_timeout_s,
+            limits.ping_timeout_s,
+            max_packet_size=limits.packet_bytes,
+            unread_answer_bytes=limits.unread_answer_bytes,
+        )
         self._mqtt = MqttClient(
             self._current_address,
             self._connect_packet,
             session=session,
-            limits=ClientLimits(
-                limits.connect_timeout_s,
-                limits.ping_timeout_s,
-                max_packet_size=limits.packet_bytes,
-                unread_answer_bytes=limits.unread_answer_bytes,
-            ),
+            limits=self._mqtt_limits,
             on_message=self._received,
             manual=True,
             hooks=Hooks(
@@ -187,8 +188,7 @@ class MqttBearer:
     async def _end_old_session(self, address: Address) -> None:
         """MQTT 3.1.1 has no clean start of a session that lasts: ends the server's session first."""
         if not self._options.is_v5 and not self._mqtt.session.is_established:
-            limits = ClientLimits(connect_timeout_s=self._limits.connect_timeout_s)
-            clean = MqttClient(address, self._options.clean_connect(), limits=limits)
+            clean = MqttClient(address, self._options.clean_connect(), limits=self._mqtt_limits)
             await clean.connect()
             await clean.disconnect()
 

@@ -1,9 +1,11 @@
 """limits.packet_bytes: how large a packet from the gateway may be (M2)."""
 
+import asyncio
 import logging
 
 import pytest
 
+from edge.client.errors import NotReachable
 from edge.client.limits import Limits
 from edge.errors import ConnectionLost, ReceivedTooLarge
 from edge.link import Address
@@ -51,6 +53,26 @@ def test_a_server_of_3_1_1_cannot_be_told(qos: int, caplog: pytest.LogCaptureFix
     complete(run())
     (record,) = caplog.records
     assert "to 'news' is larger than this client takes, and is lost" in record.getMessage()
+
+
+@pytest.mark.parametrize("version", ["3.1.1", "5.0"])
+def test_the_limit_holds_for_the_first_packet_too(version: str) -> None:
+    """With 3.1.1 also on the connection that ends an old session. The rest of the packet is not waited for."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(100)
+        writer.write(b"\x90\xff\xff\xff\x7f")
+        await reader.read()
+        writer.close()
+
+    async def run() -> None:
+        async with await asyncio.start_server(answer, HOST, 0) as server:
+            url = f"mqtt://{HOST}:{server.sockets[0].getsockname()[1]}"
+            async with client(url, limits=SMALL, mqtt_version=version) as van:
+                with pytest.raises(NotReachable, match="is larger than 5000"):
+                    await van.connected()
+
+    complete(run())
 
 
 def test_without_somebody_to_tell_the_client_ends() -> None:
