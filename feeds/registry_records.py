@@ -11,7 +11,7 @@ values are events in JSON, versioned as those of :mod:`schemas.events`. A record
 | `request/<feed>/<id>`               | :class:`AdministrativeRequest` | the administration service                  |
 | `announcement/<feed>/<id>`          | :class:`AnnouncementRecord` | the adapter that was active                    |
 | `answer/<feed>/<id>`                | :class:`AnswerRecord`       | the adapter that was backup                    |
-| `result/<feed>/<id>`                | :class:`AdministrativeResult` | the adapter that was active                  |
+| `result/<feed>/<id>`                | :class:`AdministrativeResult` | the adapter that was active, or a gateway      |
 
 Times `_us` are the writer's clock, for people and for lags between two records of one writer: nothing is decided by
 them. Who reads decides by the broker's append times and by what arrives.
@@ -144,9 +144,10 @@ class AnswerRecord(Event, frozen=True, kw_only=True):
 
 class AdministrativeResult(Event, frozen=True, kw_only=True):
     """What became of a request. `both`: the backup has accepted, so it is at the same point of both streams; `alone`:
-    the active sent it without the backup; `cancelled`, `refused`: not sent. `reason` says why, in words."""
+    the active sent it without the backup; `cancelled`, `refused`: not sent; `unknown`: it was announced, and no adapter
+    of the feed has come back: one may have sent it, and none sends it any more. `reason` says why, in words."""
 
-    outcome: Literal["both", "alone", "cancelled", "refused"]
+    outcome: Literal["both", "alone", "cancelled", "refused", "unknown"]
     reason: Text = ""
     after: Count = 0
     part: Count = 0

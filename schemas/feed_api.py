@@ -174,11 +174,11 @@ class AdministrativeMessage(_Request, frozen=True):
 
 class AdministrativeState(_Answer, frozen=True):
     """What has become of an administrative message. `both`: at the same point of both feeds; `alone`: the active
-    adapter has sent it without the backup; `cancelled`, `refused`: it was not sent, for `reason`. It follows message
-    `after`, as its `part`-th."""
+    adapter has sent it without the backup; `cancelled`, `refused`: it was not sent, for `reason`; `unknown`: no adapter
+    came back to say so. It follows message `after`, as its `part`-th."""
 
     id: str
-    outcome: Literal["pending", "both", "alone", "cancelled", "refused"]
+    outcome: Literal["pending", "both", "alone", "cancelled", "refused", "unknown"]
     reason: str = ""
     after: int = 0
     part: int = 0

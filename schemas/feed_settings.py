@@ -23,6 +23,7 @@ class FeedsSettings(Section, frozen=True, kw_only=True):
     subscriber_ttl_s: Annotated[int, Meta(ge=1, le=86_400)]
     requests: Positive
     request_kept_s: Seconds
+    abandoned_s: Seconds
     event_streams: Positive
     events_kept: Positive
     failback: Literal["never", "when_back"]
@@ -53,6 +54,11 @@ def check_feeds(feeds: FeedsSettings, gateway: GatewayFeedsSettings) -> None:
         raise SettingsError(
             f"feeds.partitions = {feeds.partitions} is odd: half of a feed's partitions is for each of its two "
             "adapters; allowed: even numbers"
+        )
+    if feeds.abandoned_s < feeds.timeout_s:
+        raise SettingsError(
+            f"feeds.abandoned_s = {feeds.abandoned_s:g} is too short: adapters that are alive would count as gone; "
+            f"allowed: at least feeds.timeout_s = {feeds.timeout_s:g}"
         )
     if len(feeds.names) > feeds.feeds:
         raise SettingsError(

@@ -1,5 +1,5 @@
 """Follows the topic `feeds`: applies its records, looks at feeds when something changes or the time has come, and
-writes what is due: switches, repairs, and the removal of old records (S1).
+writes what is due: switches, repairs, results of abandoned messages, and the removal of old records (S1, S4).
 
 Whoever may write to the topic may write anything: a record that is not valid is counted and skipped.
 """
@@ -200,9 +200,14 @@ class FeedFollower:
         self._cleaner = self._loop.call_later(_CLEAN_EVERY_S * (1 + self._random.random()), self._clean)
 
     def _clean(self) -> None:
-        """Removes old records. Other gateways do so too; a record that is removed twice is removed."""
-        removed = 0
-        for key in list(self.table.removable(self._now(), self._started_at, _GRACE_S))[:_REMOVED_AT_ONCE]:
+        """Ends what adapters have abandoned, and removes old records. Other gateways do so too; a record that is
+        removed twice is removed."""
+        now, removed = self._now(), 0
+        for key, result in list(self.table.abandoned(now, self._started_at))[:_REMOVED_AT_ONCE]:
+            log.warning("gives up an administrative message", feed=key.feed, id=key.name, reason=result.reason)
+            self.write(key, result)
+            self._counts["feed_requests_abandoned"] += 1
+        for key in list(self.table.removable(now, self._started_at, _GRACE_S))[:_REMOVED_AT_ONCE]:
             self.write(key, None)
             removed += 1
         self._counts["feed_records_removed"] += removed

@@ -14,6 +14,7 @@ from feeds.registry import Registry
 from feeds.registry_records import (
     AdministrativeRequest,
     AdministrativeResult,
+    AnnouncementRecord,
     Assignment,
     Kind,
     RegistryKey,
@@ -30,14 +31,15 @@ EXCHANGE: Final[tuple[Kind, ...]] = ("request", "announcement", "answer", "resul
 
 class Exchange:
     """An administrative message that was asked for. `seen_at`: when the request was read, and then its result, in
-    monotonic seconds; None: before the gateway started."""
+    monotonic seconds; None: before the gateway started. `place`: the number and part that were announced for it."""
 
-    __slots__ = ("kinds", "request", "result", "seen_at")
+    __slots__ = ("kinds", "place", "request", "result", "seen_at")
 
     def __init__(self, seen_at: float | None) -> None:
         self.seen_at = seen_at
         self.request: AdministrativeRequest | None = None
         self.result: AdministrativeResult | None = None
+        self.place = 0, 0
         self.kinds: set[Kind] = set()
         """Of the records that are on the topic."""
 
@@ -133,6 +135,20 @@ class FeedTable:
                     if kind in exchange.kinds:
                         yield RegistryKey(kind, feed, name)
 
+    def abandoned(self, now: float, since: float) -> Iterator[tuple[RegistryKey, AdministrativeResult]]:
+        """Results to be written for messages that were announced and never ended, of feeds of which no adapter has been
+        heard for `abandoned_s`. `since` as for :meth:`removable`."""
+        limit_s = self._settings.abandoned_s
+        for (feed, name), exchange in self._exchanges.items():
+            if not exchange.is_promised:
+                continue
+            heard = (one.heard_at for one in self.registry.adapters(feed) if one.heard_at is not None)
+            if now - max(since, exchange.seen_at or since, *heard) > limit_s:
+                after, part = exchange.place
+                reason = f"no adapter of the feed has been heard for {limit_s:g} s; if none has sent it, none will"
+                result = AdministrativeResult(outcome="unknown", reason=reason, after=after, part=part)
+                yield RegistryKey("result", feed, name), result
+
     def _apply_exchange(self, key: RegistryKey, record: RegistryRecord | None, now: float | None) -> int:
         place = key.feed, key.name
         exchange = self._exchanges.get(place)
@@ -147,6 +163,8 @@ class FeedTable:
         exchange.kinds.add(key.kind)
         if isinstance(record, AdministrativeRequest):
             exchange.request = record
+        elif isinstance(record, AnnouncementRecord):
+            exchange.place = record.after, record.part
         elif isinstance(record, AdministrativeResult):
             exchange.result, exchange.seen_at = record, now
         if len(self._exchanges) <= self._settings.requests:

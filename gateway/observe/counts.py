@@ -189,6 +189,10 @@ _PLAIN = {
         "waystation_feed_records_skipped", "Records on the topic feeds that are not valid, and were skipped"
     ),
     "feed_records_refused": _Plain("waystation_feed_records_refused", "Records for the topic feeds that Kafka refused"),
+    "feed_requests_abandoned": _Plain(
+        "waystation_feed_requests_abandoned",
+        "Announced administrative messages of feeds given up because no adapter came back (feeds.abandoned_s)",
+    ),
     "feed_records_removed": _Plain(
         "waystation_feed_records_removed",
         "Records of lapsed subscribers and old requests that this gateway has removed from the topic feeds",

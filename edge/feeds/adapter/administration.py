@@ -357,7 +357,7 @@ class Administration:
     def _keep_word(self, item: Item, view: View, now: float, steps: Steps) -> None:
         """The active may be done before the backup, which has accepted, is at that point. And what it had sent may have
         been lost with its process."""
-        if item.result is not None and item.result.outcome in ("cancelled", "refused"):
+        if item.result is not None and item.result.outcome in ("cancelled", "refused", "unknown"):
             self._unschedule(item)
             return
         found = item.announcement

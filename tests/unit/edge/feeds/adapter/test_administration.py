@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from feeds.registry_records import AdministrativeResult
+from feeds.registry_records import AdministrativeResult, RegistryKey
 from feeds.synchronise import OnRefusal, SynchroniseSettings
-from tests.unit.edge.feeds.adapter.administration_pair import KEEP_S, Pair
+from tests.unit.edge.feeds.adapter.administration_pair import FEED, KEEP_S, Pair
 
 SETTINGS = [SynchroniseSettings(threshold=6, on_refusal=policy, put_off=2) for policy in OnRefusal]
 ACTIONS = [
@@ -310,3 +310,17 @@ def test_the_backup_sends_what_it_accepted_after_the_active_is_done() -> None:
         backup.work()
         backup.advance()
     assert [(number, part) for number, part, _ in backup.log] == [(1, 0), (2, 0), (3, 0), (3, 1), (4, 0), (5, 0)]
+
+
+def test_adapters_that_come_back_do_not_send_what_was_given_up() -> None:
+    """The gateways have said so while none was there (S4)."""
+    pair = calm_pair()
+    pair.request()
+    for side in pair.sides:
+        side.work()
+    pair.topic.append((RegistryKey("result", FEED, "id-1"), AdministrativeResult(outcome="unknown", after=3, part=1)))
+    for side in pair.sides:
+        side.start()
+    pair.settle()
+    assert not pair.places()
+    assert [[one.outcome for one in found] for found in pair.results().values()] == [["unknown"]]
