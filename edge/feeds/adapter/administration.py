@@ -208,7 +208,9 @@ class Administration:
                 return
             if self._gives_way(name, item, found, verdict, view, steps):
                 return
-        if not is_sent and view.has_ended and (is_own or is_adopted):
+        assert self._streams is not None
+        is_over = view.has_ended and self._streams.last.get(found.stream, -1) < found.after
+        if not is_sent and is_over and (is_own or is_adopted):
             self._unschedule(item)
             reason = f"the source has ended before message {found.after}"
             self._end(name, item, AdministrativeResult(outcome="cancelled", reason=reason), steps)

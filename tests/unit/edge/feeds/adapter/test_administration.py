@@ -324,3 +324,20 @@ def test_adapters_that_come_back_do_not_send_what_was_given_up() -> None:
     pair.settle()
     assert not pair.places()
     assert [[one.outcome for one in found] for found in pair.results().values()] == [["unknown"]]
+
+
+def test_what_is_read_back_after_its_number_and_the_end_is_still_sent() -> None:
+    """The backup has accepted it, and sends it at that place (S4)."""
+    pair = calm_pair()
+    active, backup = pair.sides
+    pair.request(lead=2)
+    active.work()
+    backup.work()
+    for side in pair.sides:
+        side.advance()
+        side.advance()
+        side.has_ended = True
+    for side in (*pair.sides, *pair.sides):
+        side.work()
+    assert [[one.outcome for one in found] for found in pair.results().values()] == [["both"]]
+    assert [[number for number, part, _ in side.log if part] for side in pair.sides] == [[2], [2]]
