@@ -209,10 +209,13 @@ class Administration:
             if self._gives_way(name, item, found, verdict, view, steps):
                 return
         assert self._streams is not None
-        is_over = view.has_ended and self._streams.last.get(found.stream, -1) < found.after
+        is_over = self._streams.last.get(found.stream, -1) < found.after and (
+            view.has_ended or self._streams.is_over(found.stream)
+        )
         if not is_sent and is_over and (is_own or is_adopted):
             self._unschedule(item)
-            reason = f"the source has ended before message {found.after}"
+            what = "source" if view.has_ended else "epoch of the source"
+            reason = f"the {what} has ended before message {found.after}"
             self._end(name, item, AdministrativeResult(outcome="cancelled", reason=reason), steps)
         elif not is_sent:
             self._schedule(item, found, now, steps)

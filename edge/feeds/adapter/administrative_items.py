@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple
 
+from feeds.message import epoch_of, name_of
 from feeds.registry_records import (
     AdministrativeRequest,
     AdministrativeResult,
@@ -72,7 +74,16 @@ class Item:
 
 @dataclass
 class Streams:
-    """Which messages wait for their number, by source stream."""
+    """Which messages wait for their number, by source stream. Streams are only added to `last`."""
 
     last: Mapping[str, int] = field(default_factory=dict)
     schedules: dict[str, Schedule] = field(default_factory=dict)
+    _newest: dict[str, int] = field(default_factory=dict)
+    _counted: int = 0
+
+    def is_over(self, stream: str) -> bool:
+        """Whether the source of a stream has gone on to a newer epoch, so that the stream brings nothing more."""
+        for one in islice(self.last, self._counted, None):
+            self._newest[name_of(one)] = max(epoch_of(one), self._newest.get(name_of(one), 0))
+        self._counted = len(self.last)
+        return stream in self.last and epoch_of(stream) < self._newest[name_of(stream)]

@@ -8,6 +8,7 @@ from feeds.registry_records import AdministrativeResult, RegistryKey
 from feeds.synchronise import OnRefusal, SynchroniseSettings
 from tests.unit.edge.feeds.adapter.administration_pair import FEED, KEEP_S, Pair
 
+STREAM_AFTER = "src@1"
 SETTINGS = [SynchroniseSettings(threshold=6, on_refusal=policy, put_off=2) for policy in OnRefusal]
 ACTIONS = [
     "advance",
@@ -326,7 +327,33 @@ def test_adapters_that_come_back_do_not_send_what_was_given_up() -> None:
     assert [[one.outcome for one in found] for found in pair.results().values()] == [["unknown"]]
 
 
-def test_what_is_read_back_after_its_number_and_the_end_is_still_sent() -> None:
+@pytest.mark.parametrize("acting_ended", [False, True], ids=["in its place", "adopted"])
+def test_what_waits_in_an_epoch_that_is_over_is_cancelled(acting_ended: bool) -> None:
+    """Its number does not come any more (S4)."""
+    pair = calm_pair()
+    pair.request(lead=5)
+    for side in (*pair.sides, *pair.sides):
+        side.work()
+    active, backup = pair.sides
+    if acting_ended:
+        backup.thinks_other_is_there = False
+    left = [backup] if acting_ended else [active, backup]
+    for side in left:
+        side.last["other@7"] = side.last["srcs@1"] = 5
+        side.work()
+    assert not pair.results(), "other sources say nothing of this one"
+    for side in left:
+        side.last[STREAM_AFTER] = 0
+        side.work()
+        side.work()
+    assert [[one.outcome for one in found] for found in pair.results().values()] == [["cancelled"]]
+    assert "epoch" in pair.results()[b"1"][0].reason
+    pair.settle()
+    assert not pair.places()
+
+
+@pytest.mark.parametrize("how", ["the source ends", "a new epoch begins"])
+def test_what_is_read_back_after_its_number_and_the_end_is_still_sent(how: str) -> None:
     """The backup has accepted it, and sends it at that place (S4)."""
     pair = calm_pair()
     active, backup = pair.sides
@@ -336,7 +363,10 @@ def test_what_is_read_back_after_its_number_and_the_end_is_still_sent() -> None:
     for side in pair.sides:
         side.advance()
         side.advance()
-        side.has_ended = True
+        if how == "the source ends":
+            side.has_ended = True
+        else:
+            side.last[STREAM_AFTER] = 0
     for side in (*pair.sides, *pair.sides):
         side.work()
     assert [[one.outcome for one in found] for found in pair.results().values()] == [["both"]]
