@@ -23,11 +23,14 @@ Outgoing = FeedMessage | PassedRecord
 
 
 class FilePlace(Struct, frozen=True):
-    """A place in a file: which file, and the offset of the first byte that has not been read."""
+    """A place in a file: which file, and the offset of the first byte that has not been read. `head`: what the file
+    begins with (:func:`edge.feeds.adapter.sources.rotation.head_of`), as another file may have the inode later; None:
+    not compared."""
 
     device: int
     inode: int
     offset: int
+    head: int | None = None
 
 
 class Checkpoint(Struct, frozen=True):

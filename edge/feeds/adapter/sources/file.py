@@ -18,7 +18,7 @@ from edge.feeds.adapter.resume import FilePlace
 from edge.feeds.adapter.sources.clock import now_us
 from edge.feeds.adapter.sources.intake import Intake, Piece
 from edge.feeds.adapter.sources.pace import Pace
-from edge.feeds.adapter.sources.rotation import Rotation
+from edge.feeds.adapter.sources.rotation import HEAD_BYTES, Rotation, head_of
 from edge.feeds.errors import SourceUnusable
 from edge.feeds.source import Found
 
@@ -82,11 +82,10 @@ class FileSource:
     async def _read(self, file: FileIO, offset: int) -> None:
         """Reads a file from `offset` to its end; if it is followed, until its writer has left it. Closes it."""
         with file:
-            found = os.fstat(file.fileno())
-            if offset > found.st_size:
+            if offset > os.fstat(file.fileno()).st_size:
                 _log.warning("%s is shorter than what was read of it: it is read from its beginning", self._path)
                 offset = 0
-            reading = _Reading(self._make(self._intake.highest()), found.st_dev, found.st_ino)
+            reading = _Reading(self._make(self._intake.highest()), file)
             if offset and self._reads_head:
                 reading.begin_at(offset, file.readline(READ_BYTES))
             else:
@@ -104,7 +103,7 @@ class FileSource:
                 if size < file.tell():
                     _log.warning("%s became shorter: it is read from its beginning", self._path)
                     await self._hand_over(reading.end())
-                    reading = _Reading(self._make(self._intake.highest()), found.st_dev, found.st_ino)
+                    reading = _Reading(self._make(self._intake.highest()), file)
                     file.seek(0)
                 elif is_left and size == file.tell():
                     break
@@ -123,9 +122,11 @@ class FileSource:
 class _Reading:
     """A parser of one file, and where in the file it is."""
 
-    def __init__(self, parser: ByteParser, device: int, inode: int) -> None:
-        self._parser, self._device, self._inode = parser, device, inode
+    def __init__(self, parser: ByteParser, file: FileIO) -> None:
+        found = os.fstat(file.fileno())
+        self._parser, self._file, self._device, self._inode = parser, file, found.st_dev, found.st_ino
         self._base = 0
+        self._head: int | None = None  # once all of it was read
 
     def begin_at(self, offset: int, head: bytes) -> None:
         self._parser.feed(head)
@@ -138,5 +139,9 @@ class _Reading:
         return self._piece(self._parser.end())
 
     def _piece(self, found: list[Found]) -> Piece:
-        place = FilePlace(self._device, self._inode, self._base + self._parser.position)
-        return Piece(found, now_us(), place)
+        offset = self._base + self._parser.position
+        head = self._head
+        if head is None:
+            head = head_of(self._file, offset)
+            self._head = head if offset >= HEAD_BYTES else None
+        return Piece(found, now_us(), FilePlace(self._device, self._inode, offset, head))
