@@ -72,6 +72,7 @@ class SourceSection(Section, frozen=True):
     epoch: Annotated[int, Meta(ge=0, le=NUMBER_MAX)] = 0
     sequencer: str = ""
     follow: bool = False
+    rotate_wait_s: NotNegative = 0.0
     pace: NotNegative = 0.0
     request: str = ""
     needs_checksum: bool = True

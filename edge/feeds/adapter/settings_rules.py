@@ -53,6 +53,8 @@ def _broken_in_source(settings: "AdapterSettings") -> Iterator[str]:
         yield "source.from: MoldUDP64 comes in datagrams: write udp://HOST:PORT"
     if source.follow and address.kind != "file":
         yield "source.follow is for files: remove it"
+    if source.rotate_wait_s and not source.follow:
+        yield "source.rotate_wait_s is for files that are followed: set source.follow, or remove it"
     if source.pace and address.kind != "file":
         yield "source.pace is for files: remove it"
     if source.request:

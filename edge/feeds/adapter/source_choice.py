@@ -42,6 +42,7 @@ def make_source(settings: AdapterSettings, intake: Intake, place: FilePlace | No
                 follows=source.follow,
                 reads_head=source.format == "csv" and not source.csv.columns,
                 pace=Pace(source.pace) if source.pace else None,
+                rotate_wait_s=source.rotate_wait_s,
             )
         case "pipe":
             return PipeSource(STANDARD_INPUT, make, intake)

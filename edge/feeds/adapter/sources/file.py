@@ -1,7 +1,8 @@
 """A file as a source: read to its end, or followed as it grows and is rotated (S2).
 
 A rotated file is read on until the one with the source's name has something in it, because its writer goes on in it
-until it opens the new one. Files that are rotated while the reader waits are read in turn (:mod:`.rotation`). A file
+until it opens the new one. Several writers do not open it at once: then the rotated file is read for some time longer.
+Files that are rotated while the reader waits are read in turn (:mod:`.rotation`). A file
 that became shorter than what was read of it is read from its beginning.
 """
 
@@ -31,7 +32,8 @@ LOOK_S: Final = 0.02
 class FileSource:
     """`path`: the file; `place`: where an earlier run stopped; `follows`: it goes on at the end of the file.
     `reads_head`: the parser needs the first line of a file that is read from its middle. `pace`: as fast as the
-    source's own times say; None: as fast as possible."""
+    source's own times say; None: as fast as possible. `rotate_wait_s`: for so long a rotated file is read on after the
+    one behind it was written to."""
 
     def __init__(
         self,
@@ -43,9 +45,11 @@ class FileSource:
         follows: bool,
         reads_head: bool,
         pace: Pace | None,
+        rotate_wait_s: float = 0.0,
     ) -> None:
         self._path, self._make, self._intake, self._place = path, make, intake, place
         self._follows, self._reads_head, self._pace = follows, reads_head, pace
+        self._rotate_wait_s = rotate_wait_s
         self._rotation = Rotation(path)
 
     async def run(self) -> None:
@@ -91,6 +95,7 @@ class FileSource:
             else:
                 reading.begin_at(offset, b"")
             file.seek(offset)
+            leave_at: float | None = None
             while True:
                 data = file.read(READ_BYTES)
                 if data:
@@ -98,7 +103,10 @@ class FileSource:
                     continue
                 if not self._follows:
                     break
-                is_left = self._rotation.is_written  # before the size: what was written before it is in the file
+                now = asyncio.get_running_loop().time()
+                if leave_at is None and self._rotation.is_written:
+                    leave_at = now + self._rotate_wait_s
+                is_left = leave_at is not None and now >= leave_at  # before the size: what came before is in the file
                 size = os.fstat(file.fileno()).st_size
                 if size < file.tell():
                     _log.warning("%s became shorter: it is read from its beginning", self._path)

@@ -35,6 +35,7 @@ def test_the_example_has_every_key_and_its_default(tmp_path: Path) -> None:
         (NMEA.replace("nmea0183", "nmea"), "", "source.format"),
         (NMEA.replace("tcp://h:1", "http://h:1"), "", "is no source"),
         (NMEA + "\nfollow=true", "", "source.follow is for files"),
+        (CSV + "\nrotate_wait_s=1", "", "source.rotate_wait_s is for files that are followed"),
         (NMEA + "\npace=2.0", "", "source.pace is for files"),
         (NMEA + '\nrequest="udp://h:2"', "", "source.request is for MoldUDP64"),
         ('format="moldudp64"\nname="m"\nfrom="file:x"', "", "MoldUDP64 comes in datagrams"),

@@ -137,6 +137,34 @@ def test_a_writer_that_goes_on_in_the_rotated_file(tmp_path: Path, restarts: boo
     assert intake.payloads == [b"1", b"2", b"3"]
 
 
+@pytest.mark.parametrize("is_busy", [False, True])
+def test_several_writers_that_open_the_new_file_one_after_the_other(tmp_path: Path, is_busy: bool) -> None:
+    """S2: nothing of the one that is slower is left out, if it takes no longer than the settings say. One that never
+    opens the new file does not keep the reader from it."""
+    path, rotated = tmp_path / "log", tmp_path / "log.1"
+    path.write_bytes(b"1\n")
+    intake = KeptIntake()
+
+    async def scenario() -> None:
+        running = asyncio.create_task(lines_of(path, intake, follows=True, rotate_wait_s=5.0).run())
+        await until(lambda: intake.payloads == [b"1"])
+        path.rename(rotated)
+        path.write_bytes(b"4\n")
+        for line in (b"2\n", b"3\n"):
+            await asyncio.sleep(2)  # of virtual time
+            with rotated.open("ab") as file:
+                file.write(line)
+        while is_busy and b"4" not in intake.payloads:
+            with rotated.open("ab") as file:
+                file.write(b"more\n")
+            await asyncio.sleep(0.1)
+        await until(lambda: intake.payloads[-1] == b"4")
+        running.cancel()
+
+    run(scenario())
+    assert [one for one in intake.payloads if one != b"more"] == [b"1", b"2", b"3", b"4"]
+
+
 @pytest.mark.parametrize(("most", "expected"), [(100, b"01234"), (2, b"0124")])
 def test_several_rotations_while_the_reader_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, most: int, expected: bytes
