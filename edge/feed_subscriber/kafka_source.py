@@ -219,11 +219,23 @@ class KafkaSource:
         self._tick()
 
     async def _ask(self, snapshot: Snapshot, gap: Gap) -> None:
-        found: Mapping[int, bytes] | None = None
+        found: Mapping[int, bytes] = {}
         try:
             async with asyncio.timeout(self._limits.merge.deadline_ms / 1000):
-                found = await snapshot(gap.stream, gap.first, gap.last)
+                found = _payloads(await snapshot(gap.stream, gap.first, gap.last))
         except Exception as error:  # the application's
             _log.warning("no snapshot of %s %d to %d: %r", gap.stream, gap.first, gap.last, error)
-        self._core.take_snapshot(gap, found or {}, time.monotonic())
+        self._core.take_snapshot(gap, found, time.monotonic())
         self._tick()
+
+
+def _payloads(answer: object) -> dict[int, bytes]:
+    """What an application's snapshot has returned. Raises TypeError."""
+    if answer is None:
+        return {}
+    if not isinstance(answer, Mapping):
+        raise TypeError(f"it returns payloads by number, or None, unlike {answer!r:.100}")
+    for number, payload in answer.items():
+        if not isinstance(number, int) or not isinstance(payload, bytes | bytearray | memoryview):
+            raise TypeError(f"it returns bytes by number, unlike {payload!r:.100} by {number!r:.100}")
+    return {number: bytes(payload) for number, payload in answer.items()}
