@@ -161,9 +161,16 @@ class KafkaSource:
         """From the reader's thread."""
         if not self._is_closed:
             try:
-                self._loop.call_soon_threadsafe(call, *arguments)
+                self._loop.call_soon_threadsafe(self._run, call, *arguments)
             except RuntimeError:  # the loop is closed
                 self._is_closed = True
+
+    def _run(self, call: Callable[..., None], *arguments: object) -> None:
+        """What goes wrong here ends the subscriber: what the core knows may be half of it."""
+        try:
+            call(*arguments)
+        except Exception as error:
+            self._fail(error)
 
     def _take(self, report: Report) -> None:
         now, core = time.monotonic(), self._core
@@ -202,7 +209,7 @@ class KafkaSource:
         if self._timer is not None:
             self._timer.cancel()
         due_s = core.due_s()
-        self._timer = None if due_s is None or self._is_closed else self._loop.call_later(due_s, self._tick)
+        self._timer = None if due_s is None or self._is_closed else self._loop.call_later(due_s, self._run, self._tick)
         self._changed()
 
     def _obey(self, commands: list[Command]) -> None:
@@ -212,7 +219,13 @@ class KafkaSource:
     def _spawn(self, action: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(action)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._has_ended)
+
+    def _has_ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, Exception):
+            self._fail(error)
 
     async def _searched(self, wanted: Search) -> None:
         self._core.take_search(await self._search.search(wanted), time.monotonic())

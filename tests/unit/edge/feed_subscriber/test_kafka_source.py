@@ -167,3 +167,37 @@ def test_a_snapshot_may_be_of_any_bytes(monkeypatch: pytest.MonkeyPatch) -> None
         return subscriber
 
     assert asyncio.run(scenario()).given == [(0, b"x"), (1, b"one"), (2, b"two"), (3, b"x")]
+
+
+def test_a_search_that_breaks_ends_the_subscriber(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would wait for the search for ever, and nothing would be searched for any more."""
+
+    class Broken(SearchInMemory):
+        async def search(self, wanted: Search) -> SearchResult:
+            raise AssertionError("kafka-python is confused")
+
+    async def scenario() -> Subscriber:
+        subscriber = Subscriber(monkeypatch, search=Broken, mode="cold")
+        reader = await subscriber.open()
+        reader.give(0, message(0), message(3))
+        await subscriber.until(reader, lambda: bool(subscriber.errors))
+        await subscriber.source.close()
+        return subscriber
+
+    assert "confused" in str(asyncio.run(scenario()).errors[0])
+
+
+def test_a_report_that_breaks_the_core_ends_the_subscriber(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reader would wait for its acknowledgement for ever."""
+
+    async def scenario() -> Subscriber:
+        subscriber = Subscriber(monkeypatch)
+        reader = await subscriber.open()
+        reader._post(Report([], [], [None], is_read=True))  # type: ignore[list-item]
+        async with asyncio.timeout(PATIENCE_S):
+            while not subscriber.errors:
+                await asyncio.sleep(0.001)
+        await subscriber.source.close()
+        return subscriber
+
+    assert isinstance(asyncio.run(scenario()).errors[0], AttributeError)
