@@ -49,7 +49,8 @@ class KafkaSource:
         fail: Callable[[Exception], None],
     ) -> None:
         self._feed, self._mode, self._start, self._limits = feed, mode, start, limits
-        self._snapshot, self._changed, self._fail = snapshot, changed, fail
+        self._snapshot, self._changed, self._report_failure = snapshot, changed, fail
+        self._failure: Exception | None = None
         self._loop = asyncio.get_running_loop()
         self._topic = topic_of(prefix, feed)
         self._reader = KafkaReader(
@@ -60,7 +61,7 @@ class KafkaSource:
             streams,
             limits.connect_timeout_s,
             post=lambda report: self._soon(self._take, report),
-            fail=lambda error: self._soon(fail, error),
+            fail=lambda error: self._soon(self._fail, error),
         )
         self._search = KafkaSearch(brokers, options, self._topic, limits.connect_timeout_s, limits.search_records)
         self._core: SubscriberCore
@@ -101,7 +102,9 @@ class KafkaSource:
             self._obey(self._core.start(fresh))
             self._reader.start()
             async with asyncio.timeout(self._limits.connect_timeout_s):
-                await self._starting.until(lambda: self._core.is_started)
+                await self._starting.until(lambda: self._core.is_started or self._failure is not None)
+            if self._failure is not None:
+                raise self._failure
         except TimeoutError:
             await self.close()
             raise FeedUnavailable(f"{self._topic} is not read within {self._limits.connect_timeout_s:g} s") from None
@@ -164,6 +167,11 @@ class KafkaSource:
                 self._loop.call_soon_threadsafe(self._run, call, *arguments)
             except RuntimeError:  # the loop is closed
                 self._is_closed = True
+
+    def _fail(self, error: Exception) -> None:
+        self._failure = self._failure or error
+        self._starting.wake()
+        self._report_failure(error)
 
     def _run(self, call: Callable[..., None], *arguments: object) -> None:
         """What goes wrong here ends the subscriber: what the core knows may be half of it."""
