@@ -113,6 +113,11 @@ class Merger:
         """What was asked of logs, and has not come: to be asked again after a restart."""
         return [one for stream in self._with_gaps.values() for one in stream.requests()]
 
+    def is_missing(self, name: str, first: int, last: int) -> bool:
+        """Whether any of these numbers of a source stream is in a gap."""
+        stream = self._streams.get(name)
+        return stream is not None and stream.is_missing(first, last)
+
     def export(self) -> MergerState:
         """The state, to be stored together with the position up to which inputs were applied."""
         streams = tuple(stream.export() for stream in self._streams.values())

@@ -88,6 +88,11 @@ class MergedStream:
     def has_gaps(self) -> bool:
         return len(self._gaps) > 0
 
+    def is_missing(self, first: int, last: int) -> bool:
+        """Whether any of these numbers is in a gap."""
+        gap = next(self._gaps.from_number(first), None)
+        return gap is not None and gap.first <= last
+
     def highest(self, feed: Feed) -> int:
         """The highest number that a feed has passed; below 0 if there is none."""
         return self._highest[feed]

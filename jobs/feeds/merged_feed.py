@@ -69,9 +69,13 @@ class MergedFeed:
         return min(times, default=None)
 
     def searches(self, now_ms: float) -> Iterator[Search]:
-        """What to search now; the caller answers each with `searched`."""
+        """What to search now; the caller answers each with `searched`. What has come meanwhile is not searched for."""
         for asked, at_ms in list(self._searches.items()):
-            if at_ms <= now_ms:
+            if at_ms > now_ms:
+                continue
+            if not self._merger.is_missing(asked.stream, asked.first, asked.last):
+                del self._searches[asked]
+            else:
                 yield Search(asked, max(0, self._appended_ms.get(asked.stream, 0) - _BEFORE_MS))
 
     def searched(self, asked: Recover, copies: Iterable[FeedMessage], is_all: bool, now_ms: float) -> list[Event]:

@@ -110,6 +110,23 @@ def test_a_log_that_does_not_reach_far_enough_is_searched_again() -> None:
     assert reader.numbers(Delivered) == [0, 1, 2, 3, 4, 5]
 
 
+@pytest.mark.parametrize("is_all_there", [True, False])
+def test_what_has_come_after_all_is_searched_for_no_longer(is_all_there: bool) -> None:
+    """S3: also if the log never reaches beyond it, because its adapter is gone."""
+    log = MemoryLog({Feed.ACTIVE: [], Feed.BACKUP: entries_of(Feed.BACKUP, range(3))})
+    reader = Reader(log)
+    reader.read(entries_of(Feed.ACTIVE, [0, 1, 2, 6]))
+    reader.run_until(200)
+    assert reader.feed.due_ms() is not None
+    reader.read(entries_of(Feed.ACTIVE, [3, 4, 5] if is_all_there else [4]))
+    reader.run_until(300)
+    assert (reader.feed.due_ms() is None) == is_all_there
+    log.entries[Feed.BACKUP] += entries_of(Feed.BACKUP, range(3, 7))
+    reader.run_until(600)
+    assert reader.numbers(Delivered) == [0, 1, 2, 3, 4, 5, 6]
+    assert reader.feed.due_ms() is None
+
+
 def test_a_slot_that_is_joined_later_is_read_from_a_moment_before() -> None:
     """S3: so that nothing of the time in between is missing, even if nothing more comes after it."""
     reader = Reader(MemoryLog({feed: [] for feed in FEEDS}))
@@ -220,3 +237,17 @@ def test_streams_that_are_no_pair_are_never_merged() -> None:
     assert plan_of(detail("redundant", "active", "active", "backup"), "cold") == ({active}, {active, backup})
     assert plan_of(detail("single", "backup", "backup"), "cold") == ({backup}, {backup})
     assert plan_of(detail("down", None), "cold") == ({active}, set())
+
+
+def test_the_log_of_an_adapter_that_has_died_is_still_searched() -> None:
+    """S3: it may have what is missing."""
+    log = MemoryLog({Feed.ACTIVE: [], Feed.BACKUP: entries_of(Feed.BACKUP, range(7))})
+    reader = Reader(log)
+    for entry in entries_of(Feed.ACTIVE, [0, 1, 2, 6]):
+        reader.now_ms += 1
+        reader.events += reader.feed.take([entry], reader.now_ms)
+    reader.now_ms += SETTINGS.reorder_ms
+    reader.events += reader.feed.late(reader.now_ms)
+    reader.feed.is_alive(Feed.BACKUP, reader.now_ms, alive=False)
+    reader.run_until(reader.now_ms + 10)
+    assert reader.numbers(Delivered) == [0, 1, 2, 3, 4, 5, 6]
