@@ -53,7 +53,7 @@ class Administration:
         answer = self._ask("POST", self._path, body)
         try:
             return min(_TTL_S, max(3.0, float(json.loads(answer)["ttl_s"])))
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):  # whatever has answered
             return _TTL_S / 4
 
     def _ask(self, method: str, path: str, body: bytes | None) -> bytes:

@@ -66,7 +66,8 @@ def test_it_is_told_and_told_of_the_end() -> None:
 
 
 def test_whatever_it_answers_it_is_asked_again() -> None:
-    for status, body in ((404, b"no"), (200, b"<html>"), (200, b"[]"), (200, b'{"ttl_s": "x"}')):
+    bodies = [b"<html>", b"[]", b'{"ttl_s": "x"}', b'{"ttl_s": 1%b}' % (b"0" * 400), b"[" * 60_000, b"\xff"]
+    for status, body in ((404, b"no"), *((200, body) for body in bodies)):
         service = Service(status, body)
         assert made(service.url)._tell() == 15
         service.end()
