@@ -26,7 +26,9 @@ class Administration:
     def __init__(
         self, url: str, feed: str, subscriber: str, mode: str, authorization: str | None, tls: ssl.SSLContext | None
     ) -> None:
-        """Raises ValueError for an address that is none."""
+        """Raises ValueError for an address, or a header's value, that is none."""
+        if authorization is not None and not (authorization.isascii() and authorization.isprintable()):
+            raise ValueError("authorization is the value of a header: one line of printable ASCII characters")
         self._point = AccessPoint.parse(url)
         self._path = f"{self._point.path}/v1/feeds/{quote(feed, safe='')}/subscribers"
         self._subscriber, self._mode = subscriber, mode

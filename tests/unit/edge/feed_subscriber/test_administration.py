@@ -5,7 +5,10 @@ import json
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
 
+import pytest
+
 from edge.feed_subscriber.administration import Administration
+from edge.feed_subscriber.subscriber import FeedSubscriber
 
 
 class Service(HTTPServer):
@@ -63,6 +66,13 @@ def test_it_is_told_and_told_of_the_end() -> None:
     assert (method, path, authorization) == ("POST", "/base/v1/feeds/flight/subscribers", "Bearer t")
     assert json.loads(body) == {"subscriber": "desk-1", "mode": "warm"}
     assert (other, leaving) == ("DELETE", "/base/v1/feeds/flight/subscribers/desk-1")
+
+
+@pytest.mark.parametrize("authorization", ["Bearer t\n", "Bearer \r\nX: y", "Bearer ü", "Bearer €"])
+def test_a_value_that_no_header_can_have_is_refused_at_once(authorization: str) -> None:
+    """And not each time, unseen, in the background."""
+    with pytest.raises(ValueError, match="authorization is the value of a header"):
+        FeedSubscriber("flight", kafka="a:1", administration="http://a:1", authorization=authorization)
 
 
 def test_whatever_it_answers_it_is_asked_again() -> None:
