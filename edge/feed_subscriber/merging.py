@@ -44,7 +44,7 @@ class Merging:
         self.has_requests = False
         """Whether the merger has asked for something since the caller has looked."""
         self._gaps: list[Gap] | None = [] if has_snapshots else None  # found since the caller has looked
-        self._beginnings = Beginnings(limits.begin_ms / 1000)
+        self._beginnings = Beginnings(limits.begin_ms / 1000, limits.merge.held_bytes)
         self._epochs = Epochs(limits.epoch_s)
         self._snapshots: Counter[str] = Counter()  # that are asked for, by stream
         self._ended = dict(stored.ended)
