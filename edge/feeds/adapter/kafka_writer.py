@@ -82,6 +82,7 @@ class KafkaWriter:
     async def write(self, records: Sequence[TopicRecord]) -> list[Written]:
         """Returns once Kafka has all of them; in their order. Raises ConnectRefused."""
         self._results, self._expected = {}, records
+        failed = 0
         while len(self._results) < len(records):
             if not self._is_open:
                 await self.open()
@@ -93,9 +94,12 @@ class KafkaWriter:
                 await self._changed.wait()
             failure = self._failure_now()
             if failure is not None:
-                _log.warning("kafka does not take records of %s: %s", self._topic, describe(failure))
+                if failed in (0, 3):
+                    _log.warning("kafka does not take records of %s: %s", self._topic, describe(failure))
                 self._is_open = False
                 await self._producer.close()
+                await asyncio.sleep(self._backoff.delay_s(failed))
+                failed += 1
         return [self._results[number] for number in range(len(records))]
 
     async def close(self) -> None:
