@@ -191,10 +191,11 @@ def encode(event: Event) -> bytes:
 
 
 def decode(kind: type[E], raw: bytes) -> E:
-    """The event in `raw`; raises RecordError when it is not JSON, lacks a field, or has another version."""
+    """The event in `raw`; raises RecordError when it is not JSON, lacks a field, or has another version, also when it
+    is nested too deeply."""
     try:
         event = msgspec.json.decode(raw, type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise RecordError(f"not a {kind.__name__}: {error}") from error
     if event.v != 1:
         raise RecordError(f"{kind.__name__} version {event.v} is not 1")

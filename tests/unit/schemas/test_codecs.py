@@ -26,6 +26,7 @@ from schemas.envelope import (
 from schemas.errors import RecordError
 from schemas.identity import hash_of, inbox_of, new_message_id, partition_of, shard_of
 
+DEEP = b'{"v":1,"unknown":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
 number = st.integers(0, 2**53)
 word = st.text(max_size=20)
 stamp = st.integers(0, 2**63 - 1)
@@ -312,3 +313,10 @@ def test_malformed_properties_of_a_record_are_refused(section: bytes) -> None:
     headers = [("id", b"1"), ("source", b"c"), ("meta", Meta(1, "", None, 0, None).encode()), ("props", section)]
     with pytest.raises(RecordError, match="properties"):
         message_of("a", b"", headers, (0, 0, 0))
+
+
+def test_an_event_that_is_nested_too_deeply_is_malformed() -> None:
+    """In a field that nobody knows; whoever reads the topic goes on."""
+    with pytest.raises(RecordError, match="not a RouteEvent"):
+        events.decode(events.RouteEvent, DEEP)
+    assert events.decode_good(events.RouteEvent, DEEP) is None

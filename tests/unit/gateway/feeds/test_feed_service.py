@@ -337,6 +337,7 @@ def test_whatever_is_on_the_topic_the_service_goes_on_and_counts_it() -> None:
             (b"\xff/x/y", b"{}"),
             (b"adapter/radar/a", b"[]"),
             (b"adapter/radar/a", b"{" * 300_000),
+            (b"adapter/radar/a", b'{"v":1,"unknown":' + b"[" * 100_000),
             (b"assignment/radar", b'{"v":1,"active":"both","revision":1,"reason":"","by":"","at_us":0}'),
             (b"assignment/radar", b'{"v":2,"active":"backup","revision":1,"reason":"","by":"","at_us":0}'),
             (b"subscriber/radar/s", b'{"v":1,"ttl_s":0,"at_us":0}'),
