@@ -40,7 +40,7 @@ def decode_state(raw: bytes, settings: MergeSettings) -> StreamState:
             raise FeedStateError(f"the state has version {version}, but this program reads version {VERSION}")
         state = _decode_state(content)
         checked_stream(state.stream)
-    except (msgspec.DecodeError, UnicodeDecodeError, FeedRecordError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, FeedRecordError) as error:
         raise FeedStateError(f"the state is damaged: {error}") from error
     problem = _problem(state, settings)
     if problem is not None:

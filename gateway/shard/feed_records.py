@@ -174,7 +174,7 @@ def _copy(record: Record, headers: Headers, meta: Meta, *, is_own: bool) -> Feed
 def _decision(record: Record) -> DecisionRecord:
     try:
         found = _decoder.decode(record.value() or b"")
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise RecordError(f"decisions about a feed are malformed: {error}") from error
     if found.version != VERSION:
         raise RecordError(f"version {found.version} of decisions about a feed is not {VERSION}")

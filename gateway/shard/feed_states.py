@@ -107,7 +107,7 @@ def checked(key: bytes, value: bytes | None) -> bytes:
         if key[-2:] not in (b"/0", b"/1"):
             raise RecordError("its key names no place")
         state = _decoder.decode(value)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecordError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, RecordError) as error:
         raise malformed(key, value or b"", VERSION, error) from error
     check_version(key, state.version, VERSION)
     return value

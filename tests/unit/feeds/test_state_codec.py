@@ -72,6 +72,9 @@ def test_what_is_cut_off_or_of_another_version_is_refused() -> None:
     for end in range(len(raw)):
         with pytest.raises(FeedStateError, match="damaged"):
             decode_state(raw[:end], SETTINGS)
+    for begin in (b"\x92\x01", b"\x92\x01\x9c", b""):
+        with pytest.raises(FeedStateError, match="damaged"):
+            decode_state(begin + b"\x91" * 100_000, SETTINGS)  # nested too deeply
     other = msgspec.msgpack.encode((VERSION + 1, state_of([])))
     with pytest.raises(FeedStateError, match=f"version {VERSION + 1}"):
         decode_state(other, SETTINGS)

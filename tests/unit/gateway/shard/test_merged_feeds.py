@@ -20,6 +20,8 @@ from schemas.errors import RecordError
 from tests.unit.gateway.shard.feed_harness import FEED, A, B, message
 
 SETTINGS = MergeSettings(recovers=False, compared=1, held_messages=6, gaps=3, lost_ranges=4, held_bytes=6_000)
+DEEP = b"\x91" * 100_000 + b"\xc0"
+"""A field that is not known, nested too deeply."""
 STREAMS = ("radar@0", "radar@1", "sonar@0")
 
 Records = list[FeedCopy | DecisionRecord]
@@ -246,6 +248,7 @@ def test_what_was_released_of_a_feed_that_is_configured_no_more_holds_up_nothing
         (b"00/0", b""),
         (b"00/0", b"\x01"),
         (b"00/1", b"\x98\x02\x01\xa1f\xa1s\xc0\x90\x90\x90"),
+        (b"00/1", b"\x99\x01\x01\xa1f\xa1s\xc0\x90\x90\x90" + DEEP),
     ],
 )
 def test_malformed_states(key: bytes, value: bytes | None) -> None:
@@ -337,6 +340,13 @@ def test_malformed_decisions(decision: Decided) -> None:
     """S3: a record error each, never another one."""
     with pytest.raises(RecordError):
         read(record(*decision_record(FEED, [decision])))
+
+
+def test_decisions_that_are_nested_too_deeply() -> None:
+    """S3: the record is malformed, and the shard goes on."""
+    written = decision_record(FEED, [])
+    with pytest.raises(RecordError):
+        read(record(written.key, b"\x94\x01\xa1f\x90" + DEEP, written.headers))
 
 
 def test_a_message_without_the_mark_is_one_like_others() -> None:
