@@ -56,6 +56,8 @@ class _CsvLines:
             raise FrameError(f"the line is not {self._dialect.encoding}: {error}") from error
         except (csv.Error, StopIteration) as error:
             raise FrameError(f"no CSV line: {error}") from error
+        if not values:
+            raise FrameError("the line has nothing but a byte order mark")
         if not self._count:
             self._read_header(values)
             return None

@@ -84,6 +84,16 @@ def test_malformed_csv(data: bytes, why: str) -> None:
     assert why in reason(csv(data))
 
 
+@pytest.mark.parametrize(("encoding", "mark"), [("utf-8-sig", b"\xef\xbb\xbf"), ("utf-16", b"\xff\xfe")])
+def test_a_header_line_that_is_only_a_byte_order_mark(encoding: str, mark: bytes) -> None:
+    """It is malformed, and the next line is read."""
+    parser = LineParser(csv_lines(BY_SEQ, CsvDialect(encoding=encoding)), "plant")
+    found = parser.feed(mark + b"\n")
+    assert "byte order mark" in reason(found)
+    if encoding == "utf-8-sig":
+        assert [one.number for one in parser.feed(b"seq,v\n7,x\n") if isinstance(one, SourceMessage)] == [7]
+
+
 @pytest.mark.parametrize("number", [0, 2**31, 2**32, 2**53 + 1, NUMBER_MAX])
 def test_numbers_are_exact_forwards_and_backwards(number: int) -> None:
     others = sorted({number, max(0, number - 1)}, reverse=True)
