@@ -54,6 +54,7 @@ class Adapter:
         feed = settings.feed
         self._boot = now_us() if boot is None else boot  # until the topic was read
         self._has_read = False
+        self._is_rereading = False  # the topic from its beginning, after its connection was lost
         self._source = feed_source(settings.source, settings.limits.streams)
         self._key = RegistryKey("adapter", feed.name, feed.adapter)
         self._registry = Registry(feed.timeout_s, ADAPTERS_MAX, 1)
@@ -100,6 +101,7 @@ class Adapter:
     def _on_records(self, records: list[Told], is_before: bool) -> None:
         now = self._now()
         other = self._holding.other(now)
+        self._is_rereading = is_before
         if not is_before and not self._has_read:
             self._has_read = True
             self._boot = self._registry.boot_after(self._key.feed, self._key.name, self._boot)
@@ -136,7 +138,8 @@ class Adapter:
         if standing != before:
             _log.info("%s%s%s", standing.state, ": " if standing.reason else "", standing.reason)
             self._beat()
-        if self._following is not None and self._following.composer is not None:
+        # What ends a request may stand far behind what begins it.
+        if self._following is not None and self._following.composer is not None and not self._is_rereading:
             steps = self._administration.step(self._view(now), now)
             for key, record in steps.writes:
                 self._link.say(key, record)
