@@ -67,6 +67,7 @@ class _Pending(msgspec.Struct, eq=False, gc=False):
     then: Callable[[ReasonCode], None] | None = None
     ingress_last: bool = False
     has_copy: bool = False
+    bundle: BundleMark | None = None
 
 
 class Publisher:
@@ -151,7 +152,7 @@ class Publisher:
                 self._refuse(packet, ReasonCode.QUOTA_EXCEEDED, "refused_retained_full")
                 return
         stores = 1 + retained + (receipt is not None)
-        pending = _Pending(packet.packet_id, qos, stores, ingress_last=message_id != "" or qos == 2)
+        pending = _Pending(packet.packet_id, qos, stores, ingress_last=message_id != "" or qos == 2, bundle=bundle)
         ask = None if receipt is None else partial(self._ask, receipt, of)
         self._send(pending, packet.topic, packet.payload, headers, retained=retained, ask=ask)
 
@@ -286,7 +287,7 @@ class Publisher:
                 self._one_stored(pending, error)
 
         pending.has_copy = True
-        coming = kept.sent(topic, _retained_size(topic, payload, headers))
+        coming = kept.sent(topic, _retained_size(topic, payload, headers), client, pending.bundle)
         bus.produce(topics.retained, 0, key, payload or None, headers, retained)
 
     def _headers(self, packet: Publish, flags: str, message_id: str, bundle: BundleMark | None) -> Headers:

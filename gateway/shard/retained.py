@@ -2,18 +2,19 @@
 
 import asyncio
 import heapq
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable
 
 import structlog
 
 from gateway.record import Record
 from gateway.shard.messages import Message, message_of
+from gateway.shard.retained_bundles import NewestBundles
 from gateway.shard.retained_expiry import RetainedExpiry
 from gateway.shard.retained_fences import RetainedFences, is_mend
 from gateway.shard.trie import SubscriptionTrie
 from schemas.cluster_topics import FENCES_TOPIC
-from schemas.envelope import INGRESS_HEADERS, BundleMark, Meta
+from schemas.envelope import BundleMark
 from schemas.errors import RecordError
 
 _AT_ONCE = 1_000
@@ -29,7 +30,8 @@ class RetainedMessages:
     does a malformed record: compaction leaves nothing else of the topic, and all readers must agree.
 
     A message that came in a bundle is taken only if it is the newest of its source: an old copy may come late (M14). So
-    many sources are remembered as messages are allowed.
+    many sources are remembered as messages are allowed. Where gateways share the shards, what a late copy has
+    overwritten is written again (:mod:`gateway.shard.retained_fences`). Without others there is none on the topic.
 
     `fences` are those of the topic where gateways share the shards (:meth:`share`), None without.
     """
@@ -46,7 +48,7 @@ class RetainedMessages:
         self._to_fold: deque[tuple[int, int]] = deque()  # (offset, number) of those that Kafka has
         self._by_topic: dict[str, Message] = {}
         self._expiry = RetainedExpiry(self._by_topic, shards)
-        self._newest: OrderedDict[tuple[str, str, int], int] = OrderedDict()  # of bundles: topic, source, incarnation
+        self._bundles = NewestBundles(limit)
         self._folded_to = 0
         self._waiting: list[asyncio.Future[None]] = []
         self._awaited: list[tuple[int, asyncio.Future[None]]] = []  # until the topic is folded that far
@@ -81,8 +83,8 @@ class RetainedMessages:
         return size <= _size(old) or will_be - _size(old) <= self._limit_bytes
 
     def has_newer(self, topic: str, source: str, bundle: BundleMark) -> bool:
-        """Whether this bundle of a sender, or a later one, was taken for the topic."""
-        return self._newest.get((topic, source, bundle.incarnation), 0) >= bundle.sequence
+        """Whether this bundle of a sender, or a later one, was taken for the topic, or is on its way."""
+        return self._bundles.has_newer(topic, source, bundle)
 
     def begin(self, position: int) -> None:
         """The topic was read up to `position`."""
@@ -96,11 +98,13 @@ class RetainedMessages:
         on_way = {topic for topic, _ in self._on_way.values()} if over else ()
         return {topic: message.offset for topic, message in over.items() if topic not in on_way}
 
-    def sent(self, topic: str, size: int) -> int:
-        """This gateway writes a message of a topic, with a `size` as in `has_capacity`; `stored` or `refused` follows,
-        with the number that this gives."""
+    def sent(self, topic: str, size: int, source: str = "", bundle: BundleMark | None = None) -> int:
+        """This gateway writes a message of a topic, with a `size` as in `has_capacity`, of the sender `source` if it
+        came in a `bundle`; `stored` or `refused` follows, with the number that this gives."""
         self._last_number += 1
         self._on_way[self._last_number] = topic, size
+        if bundle is not None:
+            self._bundles.writing(self._last_number, topic, source, bundle)
         self._coming += size > 0
         self._coming_bytes += size
         return self._last_number
@@ -130,6 +134,7 @@ class RetainedMessages:
 
     def _arrived(self, number: int) -> None:
         _, size = self._on_way.pop(number)
+        self._bundles.written(number)
         self._coming -= size > 0
         self._coming_bytes -= size
         waiting, self._waiting = self._waiting, []
@@ -188,12 +193,14 @@ class RetainedMessages:
             kept = self._by_topic.get(topic)
             if not self.fences.counts(topic, record, None if kept is None else kept.offset):
                 return
+        late_of = self._bundles.take(topic, record)
+        if self.fences is not None and late_of is not None:
             if is_mend(record):  # of what counts here: no more, and no less
-                self._keep(topic, payload, record)
-                return
-        if self._is_late(topic, record):
-            return
-        self._keep(topic, payload, record)
+                late_of = None
+            else:
+                self.fences.overwritten(topic, record, late_of)
+        if late_of is None:
+            self._keep(topic, payload, record)
 
     def _keep(self, topic: str, payload: bytes | None, record: Record) -> None:
         if not payload:
@@ -207,25 +214,6 @@ class RetainedMessages:
             self._replace(topic, None)
             if self.fences is not None:
                 self.fences.ended(topic, record)
-
-    def _is_late(self, topic: str, record: Record) -> bool:
-        headers = record.headers()
-        if not headers or len(headers) < len(INGRESS_HEADERS):
-            return False
-        try:
-            source, bundle = headers[1][1].decode(), Meta.decode(headers[2][1]).bundle
-        except (RecordError, AttributeError, UnicodeDecodeError):
-            return False
-        if bundle is None:
-            return False
-        if self.has_newer(topic, source, bundle):
-            return True
-        place = (topic, source, bundle.incarnation)
-        self._newest[place] = bundle.sequence
-        self._newest.move_to_end(place)
-        if len(self._newest) > max(1, self._limit):
-            self._newest.popitem(last=False)
-        return False
 
     def _replace(self, topic: str, message: Message | None) -> None:
         old = self._by_topic.get(topic)

@@ -12,6 +12,11 @@ shard and epoch, and the offset of the record that it mends. It counts only if t
 topic, or if compaction has removed all earlier ones. Otherwise somebody has published meanwhile, that is what counts,
 and the mend itself has to be mended.
 
+Copies of bundles have no epoch, and are never void: they are acknowledged once they are stored. A late one, which is
+behind a newer bundle of its source, does not count either (:mod:`gateway.shard.retained_bundles`), and is mended in the
+same way. A gateway that starts after compaction has removed the newer one, because somebody else has published since,
+does not know that a copy is late.
+
 A void record stays in the log for a while after its mend, and who reads it then needs the fence. So a fence is removed
 only once it has a successor, nothing of its shard was void, mended or fenced for two days, and nothing is unmended:
 compaction has removed by then what was overwritten before (`max.compaction.lag.ms`).
@@ -72,7 +77,7 @@ def is_mend(record: Record) -> bool:
 
 
 class Unmended(NamedTuple):
-    """The last record of a topic is void: where it stands, and whose shard is to mend it."""
+    """The last record of a topic is void, or a late copy: where it stands, and whose shard is to mend it."""
 
     offset: int
     shard: int
@@ -122,6 +127,10 @@ class RetainedFences:
         else:
             self.ended(topic, record)
         return not is_void
+
+    def overwritten(self, topic: str, record: Record, source: str) -> None:
+        """A record that no fence makes void is a late copy of a bundle of `source`."""
+        self._unmended[topic] = Unmended(record.offset(), shard_of(source, self._shards))
 
     def ended(self, topic: str, record: Record) -> None:
         """A record that counts has ended what was retained."""

@@ -1,4 +1,5 @@
-"""A subscriber that is sent a bundle's message as a retained one does not get a copy that comes later (M14)."""
+"""Retained messages that came in bundles, and copies of them that come later (M14): a subscriber gets each once, and an
+older one does not take the place of a newer one, whoever reads when."""
 
 import asyncio
 from pathlib import Path
@@ -11,9 +12,10 @@ from gateway.shard.rules import EVERYTHING
 from mqtt.packets import Publish, Subscription
 from mqtt.properties import NO_PROPERTIES
 from schemas.envelope import BundleMark, Meta, ingress_headers
-from schemas.identity import partition_of
-from tests.unit.gateway.shard.home_harness import LEAD_S, PARTITIONS, HomeHarness, turn
+from schemas.identity import partition_of, shard_of
+from tests.unit.gateway.shard.home_harness import LEAD_S, PARTITIONS, SHARDS, HomeHarness, turn
 from tests.unit.gateway.shard.test_home_bundles import ORIGINATOR, Nobody
+from tests.unit.gateway.shard.test_retained_fences import Reader, compacted
 from tests.unit.gateway.shard.virtual_time import run
 
 LIFETIME_S = 300
@@ -91,5 +93,108 @@ def test_what_a_session_remembers_of_bundles_is_bounded(tmp_path: Path, monkeypa
         await asyncio.sleep(LIFETIME_S + 60)
         await client.subscribe(Subscription("other", 1))
         assert not session.retained_bundles
+
+    run(scenario())
+
+
+def retained_record(payload: bytes, bundle: BundleMark | None) -> MemoryRecord:
+    headers = ingress_headers("id", ORIGINATOR, Meta(1, "r", None, 1, None, bundle=bundle), NO_PROPERTIES)
+    return MemoryRecord(("retained", 0), b"x", payload or None, headers)
+
+
+class Log:
+    """The topic `retained`, which the home of the originator's shard mends as well."""
+
+    def __init__(self) -> None:
+        self.records: list[MemoryRecord] = []
+        self.owner = Reader([], shard_of(ORIGINATOR, SHARDS), epoch=1)
+
+    def append(self, record: MemoryRecord) -> None:
+        record.stored_at(len(self.records), 1)
+        self.records.append(record)
+        self.owner.retained.fold(record)
+
+    def settle(self) -> None:
+        """The home writes what it has to mend; what compaction has left then is all that later gateways read."""
+        for _ in range(3):
+            self.owner.mend()
+            while self.owner.writes:
+                key, value, headers = self.owner.writes.popleft()
+                self.append(MemoryRecord(("retained", 0), key, value, headers))
+        assert not self.owner.unmended
+
+
+@pytest.mark.parametrize("newest", [b"new", b""])
+@pytest.mark.parametrize("meanwhile", [[], [b"other"]])
+def test_a_late_copy_is_overwritten_for_gateways_that_start_later(newest: bytes, meanwhile: list[bytes]) -> None:
+    """They read what compaction leaves: it must be what the others have, also when somebody published meanwhile."""
+    log = Log()
+    log.append(retained_record(newest, BundleMark(7, 5, 1)))
+    for payload in meanwhile:
+        log.append(retained_record(payload, None))
+    expected = log.owner.values
+    log.append(retained_record(b"old", BundleMark(7, 4, 1)))
+    assert log.owner.values == expected
+    log.settle()
+    assert log.owner.values == expected
+    for records in (log.records, compacted(log.records)):
+        later = Reader(records)
+        assert later.values == expected
+        assert not later.unmended
+
+
+def test_a_late_copy_does_not_undo_what_is_published_behind_it() -> None:
+    """The home has begun to write again what the copy has overwritten."""
+    log = Log()
+    log.append(retained_record(b"new", BundleMark(7, 5, 1)))
+    log.append(retained_record(b"old", BundleMark(7, 4, 1)))
+    log.owner.mend()
+    log.append(retained_record(b"newest", BundleMark(7, 6, 1)))
+    log.settle()
+    assert log.owner.values == {"x": b"newest"} == Reader(compacted(log.records)).values
+
+
+def test_a_gateway_that_starts_later_knows_a_copy_as_late() -> None:
+    """Also if what it has read of the newer bundle is what was written again."""
+    log = Log()
+    log.append(retained_record(b"new", BundleMark(7, 5, 1)))
+    log.append(retained_record(b"old", BundleMark(7, 4, 1)))
+    log.settle()
+    later = Reader(compacted(log.records))
+    assert later.retained.has_newer("x", ORIGINATOR, BundleMark(7, 4, 1))
+    late = retained_record(b"older", BundleMark(7, 3, 1))
+    late.stored_at(len(log.records), 1)
+    later.retained.fold(late)
+    assert later.values == {"x": b"new"}
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_of_bundles_taken_at_once_the_newest_stays_retained(tmp_path: Path, is_refused: bool) -> None:
+    """In whatever order they come, also for the next process, which reads what compaction leaves. If Kafka refuses the
+    newest, the next one is taken."""
+
+    async def scenario() -> None:
+        harness = await HomeHarness(tmp_path).start()
+        publisher = harness.home.bundle_publisher(ORIGINATOR, Nobody(), EVERYTHING)
+
+        def take(sequence: int) -> None:
+            packet = Publish("r/1", b"%d" % sequence, 1, retain=True, packet_id=1)
+            publisher.publish(packet, id_of(sequence), BundleMark(7, sequence, 1))
+
+        if is_refused:
+            number = harness.node.retained.sent("r/1", 1, ORIGINATOR, BundleMark(7, 5, 1))
+            harness.node.retained.refused(number)
+        else:
+            take(5)
+        take(4)
+        await turn()
+        expected = b"4" if is_refused else b"5"
+        for is_first in (True, False):
+            kept = harness.node.retained.find("r/1")
+            assert kept is not None
+            assert kept.payload == expected
+            if is_first:
+                harness.broker.compact(harness.topics.retained, 0)
+                await harness.restart()
 
     run(scenario())
