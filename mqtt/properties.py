@@ -209,18 +209,19 @@ def _encode_one(row: Property, value: object) -> bytes:
     raise LocalProtocolError(f"{value!r} is not a valid value for {row.name}")
 
 
-_FORWARDED: Final[tuple[str, ...]] = (
+FORWARDED: Final[tuple[str, ...]] = (
     "payload_format_indicator",
     "content_type",
     "response_topic",
     "correlation_data",
     "user_property",
 )
+"""Names of the properties of a PUBLISH or will that recipients get unaltered (3.3.2.3, [MQTT-3.3.2-17])."""
 
 
 def forwarded_section(properties: Properties | None, place: int) -> bytes:
-    """The section with the properties of a PUBLISH or will that recipients get unaltered (3.3.2.3, [MQTT-3.3.2-17])."""
-    kept = {name: properties[name] for name in _FORWARDED if name in properties} if properties else None
+    """The section with those properties of a PUBLISH or will that are :data:`FORWARDED`."""
+    kept = {name: properties[name] for name in FORWARDED if name in properties} if properties else None
     return encode_properties(kept, place)
 
 
@@ -231,5 +232,5 @@ def check_forwarded(section: bytes) -> None:
     found = decode_properties(reader, PacketType.PUBLISH)
     if reader.pos < reader.end:
         raise malformed("bytes follow the properties")
-    if others := [name for name in found or () if name not in _FORWARDED]:
+    if others := [name for name in found or () if name not in FORWARDED]:
         raise malformed(f"not for recipients: {', '.join(others)}")

@@ -20,11 +20,11 @@ from edge.client.message import IncomingMessage
 from mqtt.client_publish import check_publish
 from mqtt.errors import LocalProtocolError
 from mqtt.packets import Properties, Publish, Will
+from mqtt.properties import FORWARDED
 
 KIND: Final = "mqtt"
 NAME_BYTES_MAX: Final = 4_096  # of a user property
 _USER: Final = "user."
-_FORWARDED: Final = ("payload_format_indicator", "content_type", "response_topic", "correlation_data", "user_property")
 EXPIRY: Final = "message_expiry_interval"
 
 
@@ -44,7 +44,7 @@ class MqttMessage:
     def of(cls, identifier: str, packet: Publish | Will) -> Self:
         """What a client has published, or its will."""
         found = packet.properties or {}
-        kept: Properties = {name: found[name] for name in _FORWARDED if name in found}
+        kept: Properties = {name: found[name] for name in FORWARDED if name in found}
         return cls(identifier, packet.topic, packet.payload, packet.qos, packet.retain, kept, found.get(EXPIRY))
 
     @property
