@@ -11,10 +11,10 @@ from typing import Final
 from mqtt.client_events import Published
 from mqtt.codes import ReasonCode
 from mqtt.errors import LocalProtocolError, QueueFullError, ServerLimitError
+from mqtt.limits import PACKET_ID_MAX
 from mqtt.packets import Puback, Pubcomp, Publish, Pubrec, Subscribe, Unsubscribe
 from mqtt.wire import protocol_error
 
-PACKET_ID_MAX: Final = 65_535
 _REQUESTS_RESERVED: Final = 1_000  # packet ids reserved for SUBSCRIBE and UNSUBSCRIBE
 MESSAGES_MAX: Final = PACKET_ID_MAX - _REQUESTS_RESERVED
 _FAILURE: Final = ReasonCode.UNSPECIFIED_ERROR

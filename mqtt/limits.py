@@ -5,6 +5,7 @@ from typing import Final
 
 from mqtt.packets import Connect, Properties
 
+PACKET_ID_MAX: Final = 65_535  # packet ids begin with 1 (2.2.1)
 RECEIVE_MAXIMUM_DEFAULT: Final = 65_535  # if CONNECT or CONNACK has none (3.1.2.11.3, 3.2.2.3.3)
 EXPIRY_MAX_S: Final = 4_294_967_295  # the longest Message Expiry Interval (3.3.2.3.3)
 

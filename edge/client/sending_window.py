@@ -1,13 +1,11 @@
 """Messages that have a packet id, for bearers that have no MQTT session: numbers, and a bound."""
 
 from collections.abc import Iterable
-from typing import Final
 
 from edge.client.limits import Limits
 from edge.client.store import StoredMessage
 from mqtt.errors import QueueFullError
-
-PACKET_IDS: Final = 65_535
+from mqtt.limits import PACKET_ID_MAX
 
 
 class SendingWindow:
@@ -30,7 +28,7 @@ class SendingWindow:
 
     def has_capacity(self, payload_bytes: int) -> bool:
         """An empty window takes any size."""
-        if len(self._messages) >= min(self._limits.window_messages, PACKET_IDS - len(self._open_ids)):
+        if len(self._messages) >= min(self._limits.window_messages, PACKET_ID_MAX - len(self._open_ids)):
             return False
         return not self._messages or self._bytes + payload_bytes <= self._limits.window_bytes
 
@@ -46,7 +44,7 @@ class SendingWindow:
             raise QueueFullError(f"{len(self._messages)} messages are unacknowledged: publish again later")
         packet_id = self._last_packet_id
         while True:
-            packet_id = packet_id % PACKET_IDS + 1
+            packet_id = packet_id % PACKET_ID_MAX + 1
             if packet_id not in self._messages and packet_id not in self._open_ids:
                 break
         self._last_packet_id = packet_id

@@ -18,9 +18,9 @@ import msgspec
 from msgspec import Meta
 
 from gateway.shard.messages import Delivery
-from gateway.shard.session_life import MAX_PACKET_ID
+from mqtt.limits import PACKET_ID_MAX
 
-PacketId = Annotated[int, Meta(ge=1, le=MAX_PACKET_ID)]
+PacketId = Annotated[int, Meta(ge=1, le=PACKET_ID_MAX)]
 Key = tuple[int, int, int]
 """Of a delivery: the place of its message, and which sending of a retained message it is."""
 

@@ -13,9 +13,9 @@ from gateway.shard.in_hand import InHand
 from gateway.shard.inbound_exchanges import InboundExchanges
 from gateway.shard.messages import Delivery, Message, Outcome, is_assigned
 from gateway.shard.session_assignments import SessionAssignments
-from gateway.shard.session_life import MAX_PACKET_ID
 from gateway.shard.session_queue import SessionQueue
 from gateway.shard.subscription import SessionSubscription
+from mqtt.limits import PACKET_ID_MAX
 from schemas.session_log import OutgoingRecord, WindowRecord
 
 
@@ -371,8 +371,8 @@ class Session(SessionQueue):
             reserved = [record.packet_id for record in self.restored.values()]
             reserved += [] if self.assignments is None else self.assignments.packet_ids()
         packet_id = self.last_packet_id
-        for _ in range(MAX_PACKET_ID):
-            packet_id = packet_id % MAX_PACKET_ID + 1
+        for _ in range(PACKET_ID_MAX):
+            packet_id = packet_id % PACKET_ID_MAX + 1
             if packet_id not in self.in_flight and packet_id not in reserved and packet_id not in self.kept_packet_ids:
                 self.last_packet_id = packet_id
                 return packet_id

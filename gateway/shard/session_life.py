@@ -11,10 +11,9 @@ import msgspec
 from gateway.shard.arrivals import Arrival
 from gateway.shard.link import Link
 from gateway.shard.rules import EVERYTHING, ClientRules
+from mqtt.limits import PACKET_ID_MAX
 from schemas.envelope import Incarnation
 from schemas.session_log import SessionOpened, WillRecord
-
-MAX_PACKET_ID = 65_535
 
 Action = Callable[[], None]
 
@@ -46,7 +45,7 @@ class SessionLife:
     peer: str = ""
     protocol: str = ""
     user: str = ""
-    receive_maximum: int = MAX_PACKET_ID
+    receive_maximum: int = PACKET_ID_MAX
     epoch: int = 0
     events: int = 0
     in_log: bool = False
@@ -79,7 +78,7 @@ class SessionLife:
         """A client has come for it: its connection, number `epoch`, begins once the session log knows."""
         self.expiry_s, self.disconnected_ms = arrival.expiry_s, None
         self.user, self.epoch, self.events = arrival.rules.user, epoch, 0
-        self.receive_maximum = min(arrival.receive_maximum, MAX_PACKET_ID)
+        self.receive_maximum = min(arrival.receive_maximum, PACKET_ID_MAX)
         self.replaced_will = self.will
         self.will = arrival.will and msgspec.structs.replace(arrival.will, of_us=epoch)
 
@@ -107,7 +106,7 @@ class SessionLife:
     ) -> None:
         """Its connection, which began at another gateway, goes on here as number `epoch`."""
         self.link, self.rules, self.peer, self.protocol = link, rules, peer, protocol
-        self.receive_maximum, self.epoch, self.events = min(receive_maximum, MAX_PACKET_ID), epoch, 0
+        self.receive_maximum, self.epoch, self.events = min(receive_maximum, PACKET_ID_MAX), epoch, 0
 
     def next_event(self) -> int:
         """The number of a presence event of its connection."""

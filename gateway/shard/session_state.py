@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from gateway.shard.in_hand import DeliveryInHand, PacketId, key_of
 from gateway.shard.session import Session
-from gateway.shard.session_life import MAX_PACKET_ID
+from mqtt.limits import PACKET_ID_MAX
 
 Time = Annotated[int, Meta(ge=-1, le=(1 << 63) - 1)]
 
@@ -26,7 +26,7 @@ class SessionState(msgspec.Struct, frozen=True):
     born_us: Time
     shard_epoch: Time
     receive_maximum: PacketId
-    last_packet_id: Annotated[int, Meta(ge=0, le=MAX_PACKET_ID)]
+    last_packet_id: Annotated[int, Meta(ge=0, le=PACKET_ID_MAX)]
     sent_to_ms: Time | None
     in_hand: list[DeliveryInHand]
     received: list[tuple[PacketId, int, int]]

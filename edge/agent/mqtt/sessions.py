@@ -16,13 +16,13 @@ from edge.agent.errors import SessionRefused
 from edge.agent.mqtt.message import MqttMessage
 from edge.client.errors import StoreFull
 from mqtt.codes import ReasonCode
+from mqtt.limits import PACKET_ID_MAX
 from mqtt.packets import Properties, Subscription
 from mqtt.topics import matches
 from schemas.sql import named_blocks
 from schemas.visible import visible
 
 SQL: Final = named_blocks(Path(__file__).with_name("store.sql").read_text(encoding="utf-8"))
-PACKET_IDS: Final = 65_535
 CACHE_MAX: Final = 4_096  # topics whose subscribers are remembered
 
 encode: Final = msgspec.msgpack.encode
@@ -189,7 +189,7 @@ class Sessions:
         if messages >= self._limits.queue_messages or used + size > self._limits.queue_bytes:
             raise StoreFull(f"a subscriber's queue is full: {messages:,} messages with {used:,} bytes wait for it")
         while True:
-            packet_id = packet_id % PACKET_IDS + 1
+            packet_id = packet_id % PACKET_ID_MAX + 1
             if not self._db.execute(SQL["has_packet_id"], (session, packet_id)).fetchone()[0]:
                 break
         self._db.execute(SQL["set_queue"], (1, size, packet_id, session))
