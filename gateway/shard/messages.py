@@ -120,6 +120,11 @@ def assigned_place(shard: int, number: int) -> tuple[int, int]:
     return -2 - shard, number
 
 
+def is_retained(place: tuple[int, int]) -> bool:
+    """Whether a place is that of a retained message that is sent on SUBSCRIBE; then its number is `offered_us`."""
+    return place[0] == -1
+
+
 def is_assigned(place: tuple[int, int]) -> bool:
     """Whether a place is that of an assignment."""
     return place[0] <= -2

@@ -3,7 +3,8 @@
 
 class ProcessNumbers:
     """`boot`, µs since the epoch, is when this process began, and greater than any number that an earlier process has
-    given in one of its shards, as far as a checkpoint has noted it. Each number belongs to something in a shard."""
+    given in one of its shards, as far as a checkpoint has noted it. Each number belongs to something in a shard. What
+    an earlier process has given since its last checkpoint, and written to the session log, is not given again."""
 
     def __init__(self) -> None:
         self.boot = 0
@@ -17,6 +18,10 @@ class ProcessNumbers:
         if not self.boot:
             self.boot = max(int(now * 1e6), earlier + 1)
         self._above = max(self._above, earlier)
+
+    def number_above(self, number: int) -> None:
+        """Numbers that are given from now on are higher; a session log knows of it."""
+        self._above = max(self._above, number)
 
     def connection(self, shard: int, now: float) -> int:
         """For a connection: the time, µs since the epoch, but greater than all before it: a clock that is set back must

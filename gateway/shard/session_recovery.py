@@ -10,7 +10,7 @@ from gateway.errors import ShardTooNew
 from gateway.record import Record
 from gateway.shard.catch_up_reader import CLOCK_SLACK_MS
 from gateway.shard.fenced_partition import FencedPartition
-from gateway.shard.messages import GROUP_MARK, assigned_place
+from gateway.shard.messages import GROUP_MARK, assigned_place, is_retained
 from gateway.shard.node import Node
 from gateway.shard.quarantine import quarantine
 from gateway.shard.session import Session
@@ -37,6 +37,7 @@ from schemas.session_log import (
     WindowRecord,
     decode,
 )
+from schemas.session_log import Record as LogRecord
 
 
 class SessionRecovery:
@@ -127,7 +128,8 @@ class SessionRecovery:
         self._values.clear()
         return failed
 
-    def _apply(self, home: ShardHome, key: SessionKey, record: object) -> None:
+    def _apply(self, home: ShardHome, key: SessionKey, record: LogRecord) -> None:
+        self._node.numbers.number_above(_highest_number(record))
         if isinstance(record, SessionOpened):
             session = Session(key.client, home.number, record.since, record.born_us, record.epoch)
             session.recover_life(record)
@@ -204,6 +206,22 @@ class SessionRecovery:
 
     def _home_of(self, client: str) -> ShardHome | None:
         return self._homes.get(shard_of(client, self._node.settings.kafka.shards))
+
+
+def _highest_number(record: LogRecord) -> int:
+    """The highest number of those that :class:`gateway.shard.numbers.ProcessNumbers` gives, 0 if there is none."""
+    match record:
+        case SessionOpened():
+            return max(record.born_us, 0 if record.will is None else record.will.of_us)
+        case WindowRecord():
+            places = [*(one.place for one in record.outgoing), *record.open, *record.dropped]
+            return max((place[1] for place in places if is_retained(place)), default=0)
+        case Subscribed():
+            return max((one.group_born_us for one in record.subscriptions), default=0)
+        case GroupRecord():
+            return record.born_us
+        case MemberRecord():
+            return record.subscription.group_born_us
 
 
 def _kind_order(record: Record) -> int:

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from mqtt.properties import NO_PROPERTIES
+from schemas.session_log import WillRecord
 from tests.unit.gateway.shard.clustered import Clustered
 from tests.unit.gateway.shard.home_harness import LEAD_S, HomeHarness, turn
 from tests.unit.gateway.shard.virtual_time import run
@@ -106,6 +108,33 @@ def test_numbers_of_connections_and_sessions_grow_over_a_restart(tmp_path: Path)
             before = now
             await turn(5)
         await turn(600)
+        assert not harness.fatal
+
+    run(scenario())
+
+
+def test_a_will_is_published_also_if_the_numbers_before_it_were_in_no_checkpoint(tmp_path: Path) -> None:
+    """R12: numbers follow those of a former life, not the clock; two lives are killed before their first checkpoint."""
+
+    async def scenario() -> None:
+        harness = SetBack(tmp_path)
+        harness.environment["WAYSTATION_GATEWAY__CHECKPOINT_S"] = "60"
+        await harness.start()
+        await turn(3_600)
+        harness.crash()
+        harness.back_s = BACK_S
+        await harness.start()
+        for number in range(2):
+            await harness.client(f"unlogged-{number}", expiry_s=0)
+        will = WillRecord("a", b"will", 1, False, NO_PROPERTIES, 0, None)
+        client = await harness.client("client", will=will)
+        for _ in range(2):
+            await harness.restart()
+            await turn(1)
+            await client.connect()
+        await harness.restart()
+        await turn(1)
+        assert len(harness.published()) == 3
         assert not harness.fatal
 
     run(scenario())
