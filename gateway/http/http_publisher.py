@@ -35,14 +35,10 @@ class _AnswerLink:
 
     writable = False
 
-    def __init__(self, stored: Callable[[], None] | None) -> None:
+    def __init__(self) -> None:
         self.answered: asyncio.Future[ReasonCode] = asyncio.get_running_loop().create_future()
-        self._stored = stored
 
     def answer(self, qos: int, packet_id: int, reason: ReasonCode) -> None:
-        if reason is ReasonCode.SUCCESS and self._stored is not None:
-            # In the same step in which the position on `ingress` passes it, so that one checkpoint has both.
-            self._stored()
         self.answered.set_result(reason)
 
     def deliver(self, message: Message, delivery: Delivery) -> bool:
@@ -115,8 +111,8 @@ class HttpPublisher:
     ) -> asyncio.Future[ReasonCode]:
         if self._server.is_flooded():
             raise too_many_in_flight()
-        link = _AnswerLink(stored)
-        self._home.publisher(caller.client, link, caller.rules).publish(posted.packet, message_id)
+        link = _AnswerLink()
+        self._home.publisher(caller.client, link, caller.rules).publish(posted.packet, message_id, on_ingress=stored)
         return link.answered
 
     async def _answered(self, answer: asyncio.Future[ReasonCode], posted: Posted) -> None:

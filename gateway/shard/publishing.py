@@ -57,7 +57,8 @@ class _Pending(msgspec.Struct, eq=False, gc=False):
     """A publish to be answered: `stores` counts the records still to be stored (`ingress`, and perhaps `retained`, and
     on `progress` that a receipt is asked for), and then the barrier behind them; `size` is that of topic, payload and
     properties, bytes. If it is `ingress_last`, what stands on `ingress` needs no further work: whoever finds it there
-    may call it stored. It `has_copy` once that one on `retained` is sent, unless it is refused."""
+    may call it stored. It `has_copy` once that one on `retained` is sent, unless it is refused. `bundle`: in which one
+    of the client's it came. `on_ingress` runs in the step in which the position on `ingress` passes it."""
 
     packet_id: int
     qos: int
@@ -68,6 +69,7 @@ class _Pending(msgspec.Struct, eq=False, gc=False):
     ingress_last: bool = False
     has_copy: bool = False
     bundle: BundleMark | None = None
+    on_ingress: Callable[[], None] | None = None
 
 
 class Publisher:
@@ -114,9 +116,16 @@ class Publisher:
         """Publishes not answered yet."""
         return len(self._pending)
 
-    def publish(self, packet: Publish, message_id: str = "", bundle: BundleMark | None = None) -> None:
+    def publish(
+        self,
+        packet: Publish,
+        message_id: str = "",
+        bundle: BundleMark | None = None,
+        on_ingress: Callable[[], None] | None = None,
+    ) -> None:
         """Sends the message on, with a new id or `message_id`; refuses what a rule or a limit forbids. What is held
-        already at QoS 2 is not sent again. `bundle`: in which one of the client's it came (M14)."""
+        already at QoS 2 is not sent again. `bundle`: in which one of the client's it came (M14). `on_ingress` is called
+        once `ingress` has it, before any checkpoint is behind it; the answer may have to wait for more."""
         qos, flags = packet.qos, self._flags
         if qos == 2 and self._session is not None:
             if packet.packet_id in self._session.inbound.publishing:
@@ -151,8 +160,8 @@ class Publisher:
             elif not self._may_retain(packet.topic, packet.payload, headers):
                 self._refuse(packet, ReasonCode.QUOTA_EXCEEDED, "refused_retained_full")
                 return
-        stores = 1 + retained + (receipt is not None)
-        pending = _Pending(packet.packet_id, qos, stores, ingress_last=message_id != "" or qos == 2, bundle=bundle)
+        stores, last = 1 + retained + (receipt is not None), message_id != "" or qos == 2
+        pending = _Pending(packet.packet_id, qos, stores, ingress_last=last, bundle=bundle, on_ingress=on_ingress)
         ask = None if receipt is None else partial(self._ask, receipt, of)
         self._send(pending, packet.topic, packet.payload, headers, retained=retained, ask=ask)
 
@@ -313,6 +322,8 @@ class Publisher:
         """The delivery report of a record on `ingress`."""
         offset = None if error is not None else record.offset()
         self._inbound.ended(self._partition, offset, pending.size)
+        if offset is not None and pending.on_ingress is not None:
+            pending.on_ingress()
         if offset is not None and pending.qos == 2 and self._session is not None:
             session = self._session
             session.inbound.stored(pending.packet_id, offset, to_log=session.persistent)

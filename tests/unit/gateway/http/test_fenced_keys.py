@@ -14,7 +14,7 @@ from gateway.http.problems import Problem
 from gateway.shard.rules import EVERYTHING
 from mqtt.packets import Publish
 from tests.unit.gateway.shard.fenced_gateways import FencedGateway, FencedGateways
-from tests.unit.gateway.shard.home_harness import LEAD_S, turn
+from tests.unit.gateway.shard.home_harness import LEAD_S, PARTITIONS, turn
 from tests.unit.gateway.shard.test_fenced_homes import named
 from tests.unit.gateway.shard.virtual_time import run
 
@@ -113,6 +113,26 @@ def test_a_key_works_again_once_the_shard_has_come_back(tmp_path: Path) -> None:
         await turn(2)
         assert not (await here.post(b"hello", "k", retain=True)).replayed
         assert len(harness.ids_of(b"hello")) == 1
+        assert not harness.fatal
+
+    run(scenario())
+
+
+def test_a_retained_message_is_known_once_a_checkpoint_is_behind_it(tmp_path: Path) -> None:
+    """Its home ends while it has not read the retained copy back: the client, which got no answer, posts it again."""
+
+    async def scenario() -> None:
+        harness = await FencedGateways(tmp_path).start()
+        harness.at(0).bus.is_consuming = False
+        lost = Posting(harness, harness.at(0)).post(b"hello", "k", retain=True)
+        await turn(1)
+        assert len(harness.ids_of(b"hello")) == 1
+        assert not lost.done()
+        harness.at(0).kill()
+        await harness.at(1).own(0, 2)
+        await Posting(harness, harness.at(1)).post(b"hello", "k", retain=True)
+        stored = [r for p in range(PARTITIONS) for r in harness.log(harness.topics.ingress, p) if r.value() == b"hello"]
+        assert len(stored) == 1
         assert not harness.fatal
 
     run(scenario())
