@@ -36,9 +36,12 @@ class GroupRequests:
         self._open: dict[int, tuple[Join | Leave, asyncio.Future[Joined | Left]]] = {}
         self._asked = 0
 
-    async def join(self, session: Session, record: SubscriptionRecord) -> SubscriptionRecord:
+    async def join(
+        self, session: Session, record: SubscriptionRecord, is_wanted: Callable[[], bool] = lambda: True
+    ) -> SubscriptionRecord:
         """Makes a session a member of the group `record.filter`, or gives it new options. Returns, once it is one, the
-        record with what the group is."""
+        record with what the group is. If that is no longer wanted by then, the session has asked for something else
+        since, or has ended."""
         try:
             joined = await self._ask(self._members.joining(session, record))
         except asyncio.CancelledError:
@@ -48,7 +51,7 @@ class GroupRequests:
         assert isinstance(joined, Joined)
         if session.ended:
             self._members.forget(session, record.filter)
-        else:
+        elif is_wanted():
             self._members.belongs(session, record.filter)
         return joined.record
 

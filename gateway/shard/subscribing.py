@@ -68,6 +68,9 @@ class Subscriber:
         self._writer = writer
         self._groups = groups
         self._fenced: set[Session] = set()
+        self._adding: dict[tuple[Session, str], object] = {}
+        """Filters that are being added: by the last SUBSCRIBE that wants them, and no UNSUBSCRIBE has come since. An
+        earlier one may still wait, on the session's former connection."""
 
     async def subscribe(self, session: Session, packet: Subscribe, answer: Callable[[list[ReasonCode]], None]) -> None:
         """Adds each filter that is allowed; a filter that is there already gets the new options."""
@@ -116,11 +119,13 @@ class Subscriber:
         for some in _some(filters):
             for topic_filter in some:
                 found = session.subscriptions.pop(topic_filter, None)
+                adding = self._adding.pop((session, topic_filter), None)
                 codes.append(ReasonCode.SUCCESS if found else ReasonCode.NO_SUBSCRIPTION_EXISTED)
-                if found is not None and split_shared(topic_filter) is not None:
+                if split_shared(topic_filter) is None:
+                    if found is not None:
+                        self._detach(session, topic_filter)
+                elif found is not None or adding is not None:
                     shared.append(topic_filter)
-                elif found is not None:
-                    self._detach(session, topic_filter)
             await asyncio.sleep(0)
         await self._groups.leave(session, shared)
         if session.persistent and (sent := sent_from_memory(session)):
@@ -184,9 +189,24 @@ class Subscriber:
         return refused or _GRANTED[wanted.qos]
 
     async def _add(self, session: Session, wanted: Subscription, identifier: int | None) -> None:
-        if split_shared(wanted.filter) is not None:
-            await self._share(session, wanted, identifier)
-            return
+        key = session, wanted.filter
+        adding = self._adding[key] = object()
+
+        def is_wanted() -> bool:
+            return not session.ended and self._adding.get(key) is adding
+
+        try:
+            if split_shared(wanted.filter) is not None:
+                await self._share(session, wanted, identifier, is_wanted)
+            else:
+                await self._add_own(session, wanted, identifier, is_wanted)
+        finally:
+            if self._adding.get(key) is adding:
+                del self._adding[key]
+
+    async def _add_own(
+        self, session: Session, wanted: Subscription, identifier: int | None, is_wanted: Callable[[], bool]
+    ) -> None:
         old = session.subscriptions.get(wanted.filter)
         merged_from = self._shard.received_to
         if old is not None:
@@ -197,9 +217,9 @@ class Subscriber:
             effective_ms, start = 0, {}  # local: no route, nothing on `ingress`
         else:
             effective_ms, start = await self._routes.use(wanted.filter)
-            if session.ended or wanted.filter in session.subscriptions:  # meanwhile
+            if not is_wanted() or wanted.filter in session.subscriptions:  # meanwhile
                 self._routes.leave(wanted.filter)
-            if session.ended:
+            if not is_wanted():
                 return
             start = self._routes.unpassed(start)
         record = _record(wanted, identifier, effective_ms, start, merged_from)
@@ -207,10 +227,12 @@ class Subscriber:
         session.subscriptions[wanted.filter] = subscription
         self._shard.trie.add(wanted.filter, session.client, subscription)
 
-    async def _share(self, session: Session, wanted: Subscription, identifier: int | None) -> None:
+    async def _share(
+        self, session: Session, wanted: Subscription, identifier: int | None, is_wanted: Callable[[], bool]
+    ) -> None:
         """Makes the session a member of a share group, the first one if there is no such group."""
-        record = await self._groups.join(session, _record(wanted, identifier, 0, {}))
-        if not session.ended:
+        record = await self._groups.join(session, _record(wanted, identifier, 0, {}), is_wanted)
+        if is_wanted():
             session.subscriptions[wanted.filter] = SessionSubscription(session.client, record)
 
     async def _send_retained(
