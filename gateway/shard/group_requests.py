@@ -42,8 +42,9 @@ class GroupRequests:
         """Makes a session a member of the group `record.filter`, or gives it new options. Returns, once it is one, the
         record with what the group is. If that is no longer wanted by then, the session has asked for something else
         since, or has ended."""
+        joining = self._members.joining(session, record)
         try:
-            joined = await self._ask(self._members.joining(session, record))
+            joined = await self._ask(joining)
         except asyncio.CancelledError:
             if record.filter not in session.subscriptions:  # nobody will know of it
                 self._members.forget(session, record.filter)
@@ -52,7 +53,7 @@ class GroupRequests:
         if session.ended:
             self._members.forget(session, record.filter)
         elif is_wanted():
-            self._members.belongs(session, record.filter)
+            self._members.joined(session, joining)
         return joined.record
 
     async def leave(self, session: Session, names: Sequence[str]) -> None:

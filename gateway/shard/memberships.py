@@ -75,6 +75,14 @@ class Memberships:
         """The session is a member, or was found as one in the session log."""
         session.assigning().groups[name] = self._shard_of(name)
 
+    def joined(self, session: Session, joining: Join) -> None:
+        """The group has taken the session as a member, as it was then: its connection may have come or gone since."""
+        self.belongs(session, joining.group)
+        capacity = self.joining(session, joining.record).capacity
+        if capacity != joining.capacity:
+            of = joining.group, session.client, session.incarnation
+            self._post(self._shard_of(joining.group), Reachable(*of, capacity))
+
     def announce(self, shard: int) -> None:
         """Tells the home of a shard which members its groups have here, and asks it about the exchanges of which nobody
         here knows whether they come again: one of the two has just started."""

@@ -8,6 +8,7 @@ import pytest
 
 from mqtt.packets import Subscription
 from tests.unit.gateway.shard.home_harness import LEAD_S, HomeHarness, turn
+from tests.unit.gateway.shard.share_harness import NAME, group_of
 from tests.unit.gateway.shard.virtual_time import run
 
 
@@ -62,5 +63,32 @@ def test_of_two_connections_the_later_one_says_how_a_session_subscribes(tmp_path
         await receiver.unsubscribe("a")
         await turn(100)
         assert harness.home.routes == 0
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("returns", [False, True])
+def test_a_member_whose_connection_ends_while_it_joins_is_away(tmp_path: Path, returns: bool) -> None:
+    """Nobody is there: what comes at QoS 0 is dropped, and does not wait for it."""
+
+    async def scenario() -> None:
+        harness = await HomeHarness(tmp_path).start()
+        sender, member = await harness.client("sender"), await harness.client("member")
+        harness.bus.held_acks = {harness.topics.routes}
+        waiting = asyncio.create_task(member.subscribe(NAME))
+        await turn(1)
+        member.lose()
+        if returns:
+            await member.connect()
+        harness.bus.held_acks = set()
+        harness.bus.release()
+        await waiting
+        await turn(LEAD_S + 5)
+        assert group_of(harness).is_connected == returns
+        sender.publish("a/b", b"while away", 0)
+        await turn(5)
+        await member.connect()
+        await turn(5)
+        assert member.payloads == [b"while away"] * returns
 
     run(scenario())
