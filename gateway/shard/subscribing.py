@@ -101,7 +101,8 @@ class Subscriber:
                 ends = await self._node.bus.end_offsets(self._node.topics.retained, 1)
                 await self._node.retained.reached(ends[0])
             await self._node.retained.caught_up()
-        asking = {w.filter: w for w in retaining if _wants_retained(w, w.filter in existed)}
+        present = [w for w in retaining if w.filter in session.subscriptions]  # others have been ended meanwhile
+        asking = {w.filter: w for w in present if _wants_retained(w, w.filter in existed)}
         if asking and session.persistent and await self._send_retained(session, asking, identifier, earlier, kept=True):
             await self._checkpoint()  # no log brings them again: for whoever has SUBACK they are in the spool
         if session.logged and allowed:

@@ -19,6 +19,8 @@ def test_unsubscribe_on_a_new_connection_ends_what_the_one_before_asked_for(tmp_
     async def scenario() -> None:
         harness = await HomeHarness(tmp_path).start()
         sender, receiver = await harness.client("sender"), await harness.client("receiver")
+        sender.publish("a", b"retained", 1, retain=True)
+        await turn(1)
         harness.bus.held_acks = {harness.topics.routes}
         waiting = asyncio.create_task(receiver.subscribe(wanted))
         await turn(1)
