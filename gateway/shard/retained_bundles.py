@@ -23,24 +23,27 @@ class NewestBundles:
     def __init__(self, most: int) -> None:
         self._most = max(1, most)
         self._newest: OrderedDict[BundleSource, int] = OrderedDict()
-        self._on_way: dict[BundleSource, tuple[int, int]] = {}  # sequence, and number of the write
+        self._on_way: dict[BundleSource, dict[int, int]] = {}  # sequences, by number of the write
         self._writes: dict[int, BundleSource] = {}
 
     def has_newer(self, topic: str, source: str, bundle: BundleMark) -> bool:
         """Whether this bundle of a sender, or a later one, was taken for the topic, or is on its way."""
         of = BundleSource(topic, source, bundle.incarnation)
-        sequence, _ = self._on_way.get(of, (0, 0))
-        return max(self._newest.get(of, 0), sequence) >= bundle.sequence
+        on_way = self._on_way.get(of, {}).values()
+        return max((self._newest.get(of, 0), *on_way)) >= bundle.sequence
 
     def writing(self, number: int, topic: str, source: str, bundle: BundleMark) -> None:
         """This gateway writes a record, its write `number`, for a bundle that has no newer one."""
         of = self._writes[number] = BundleSource(topic, source, bundle.incarnation)
-        self._on_way[of] = bundle.sequence, number
+        self._on_way.setdefault(of, {})[number] = bundle.sequence
 
     def written(self, number: int) -> None:
         """A write has ended: its record was taken, or was refused."""
         of = self._writes.pop(number, None)
-        if of is not None and self._on_way[of][1] == number:
+        if of is None:
+            return
+        del self._on_way[of][number]
+        if not self._on_way[of]:
             del self._on_way[of]
 
     def take(self, topic: str, record: Record) -> str | None:

@@ -168,6 +168,22 @@ def test_a_gateway_that_starts_later_knows_a_copy_as_late() -> None:
     assert later.values == {"x": b"new"}
 
 
+def test_a_bundle_that_kafka_refuses_leaves_those_that_are_on_their_way(tmp_path: Path) -> None:
+    """They are read back behind the refusal."""
+
+    async def scenario() -> None:
+        harness = await HomeHarness(tmp_path).start()
+        retained = harness.node.retained
+        five, six = (retained.sent("r/1", 1, ORIGINATOR, BundleMark(7, sequence, 1)) for sequence in (5, 6))
+        retained.refused(six)
+        newer = [retained.has_newer("r/1", ORIGINATOR, BundleMark(7, sequence, 1)) for sequence in (4, 5, 6)]
+        assert newer == [True, True, False]
+        retained.refused(five)
+        assert not retained.has_newer("r/1", ORIGINATOR, BundleMark(7, 4, 1))
+
+    run(scenario())
+
+
 @pytest.mark.parametrize("is_refused", [False, True])
 def test_of_bundles_taken_at_once_the_newest_stays_retained(tmp_path: Path, is_refused: bool) -> None:
     """In whatever order they come, also for the next process, which reads what compaction leaves. If Kafka refuses the
