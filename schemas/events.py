@@ -170,7 +170,8 @@ class MessagePresenceEvent(Event, frozen=True, kw_only=True):
 
 
 class QuarantineEvent(Event, frozen=True, kw_only=True):
-    """On `quarantine`, key source topic: a record nobody could parse; `record` is its value, base64, cut at 64 KiB.
+    """On `quarantine`, key source topic: a record nobody could parse; `record` is its value, base64, cut at 64 KiB, and
+    `reason` is cut at 1,000 characters.
 
     `appended_ms` is when the record was appended: a recreated topic has the same offsets again. Null from earlier
     versions.

@@ -10,6 +10,8 @@ from gateway.shard.node import Node
 from schemas.events import QuarantineEvent, encode
 
 _KEPT_BYTES = 64 * 1024
+_REASON_CHARACTERS = 1_000
+"""A reason may quote what is malformed, which may be as large as a record is."""
 
 log = structlog.get_logger(__name__)
 
@@ -17,6 +19,7 @@ log = structlog.get_logger(__name__)
 def quarantine(node: Node, record: Record, reason: str) -> None:
     """Reports a bad record and goes on; failing to report is fatal, for the record would be lost silently."""
     topic, partition, offset = record.topic() or "", record.partition(), record.offset()
+    reason = reason[:_REASON_CHARACTERS]
     node.counts["quarantined"] += 1
     log.warning("record quarantined", topic=topic, partition=partition, offset=offset, reason=reason)
     event = QuarantineEvent(
