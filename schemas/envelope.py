@@ -57,6 +57,7 @@ BUNDLE_WINDOW = 1 << 20
 between, in one bit (:mod:`gateway.shard.taken_bundles`)."""
 MOST_OFFSET = 2**63 - 1
 """No offset, time or count of Kafka is higher."""
+_U64 = 1 << 64
 _SHOWN = 200
 _SCOPES = {b"routed": ROUTED, b"everyone": EVERYONE}
 
@@ -164,17 +165,19 @@ class Meta(NamedTuple):
 
     @classmethod
     def decode(cls, raw: bytes) -> "Meta":
-        """Raises RecordError for another version or a malformed field."""
+        """Raises RecordError for another version, a malformed field, or a number that cannot be."""
         fields = raw.split(b";")
         if fields[0] != _VERSION_BYTES:
             raise RecordError(f"envelope version {fields[0]!r} is not {VERSION}")
         try:
             _, qos, flags, expires, accepted, seq, *of = fields
             level = _QOS[qos]
-            end, number = int(expires) if expires else None, int(seq) if seq else None
+            end, number, at = int(expires) if expires else None, int(seq) if seq else None, int(accepted)
+            if not (0 <= at <= MOST_OFFSET and 0 <= (end or 0) <= MOST_OFFSET and 0 <= (number or 0) <= MOST_OFFSET):
+                raise ValueError("a number is out of range")
             session, bundle, feed, epoch = _further(*of) if of else (None, None, None, None)
             return tuple.__new__(  # hot path
-                cls, (level, flags.decode(), end, int(accepted), number, session, bundle, feed, epoch)
+                cls, (level, flags.decode(), end, at, number, session, bundle, feed, epoch)
             )
         except KeyError as error:
             raise RecordError(f"header meta {raw!r} is malformed: its QoS is {qos!r}, not 0, 1 or 2") from error
@@ -204,6 +207,8 @@ def _bundle(raw: bytes) -> BundleMark:
     if kind not in ([], [b"e"]):
         raise ValueError(f"the kind of bundle {kind} is unknown")
     mark = BundleMark(int(incarnation), int(sequence), int(low_water), bool(kind))
+    if not (0 <= mark.incarnation < _U64 and mark.low_water >= 0 and mark.sequence < _U64):
+        raise ValueError("a number of a bundle is not one of 64 bits")
     if not 0 <= mark.sequence - mark.low_water < BUNDLE_WINDOW:
         raise ValueError(f"the sequence of a bundle is not within {BUNDLE_WINDOW} from its low-water mark")
     return mark
