@@ -113,15 +113,17 @@ class StreamLink:
         now = asyncio.get_running_loop().time
         try:
             while True:
-                is_held = self._hold.is_on
+                is_held, is_over = self._hold.is_on, pace.until is not None and now() >= pace.until
                 if is_held:
                     self._hold.after(self._wake.set)
+                if is_over:
+                    self._is_open = False  # it takes nothing more: what waits is written
                 if self._waiting and not is_held:
                     await self._write_some(out, pace)
                 elif self._ended is not None:
                     await _write(out, end_event(self._ended.name.lower()), pace)
                     return
-                elif pace.until is not None and now() >= pace.until:
+                elif is_over:
                     return
                 else:
                     left_s = pace.heartbeat_s if pace.until is None else pace.until - now()

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.http.stream_link import StreamLink
+from gateway.http.event_window import StreamWindow
+from gateway.http.stream_link import Pace, StreamLink
+from gateway.shard.arrivals import Arrival
 from gateway.shard.messages import Delivery, Message, PendingMessage
 from tests.unit.gateway.http.http_harness import HttpHarness, Stream, run, until
 
@@ -145,6 +147,36 @@ def test_messages_without_payload_count_towards_the_buffer_of_a_stream(tmp_path:
                 break
             link.deliver(message, Delivery("c", pending, 0, False, ()))
         assert not link.writable
+
+    run(scenario())
+
+
+def test_a_stream_ends_in_time_however_fast_messages_come(tmp_path: Path) -> None:
+    """`wait`: there is always another message. What the stream has taken is written."""
+
+    async def scenario() -> None:
+        harness = await HttpHarness(tmp_path).start()
+        link = StreamLink(harness.hosts, 262_144, 100, True)
+        attached = await harness.home.attach(Arrival("http:c", False, 60, None, 10, "peer", "http"), link)
+        link.attach(attached)
+        link.open(StreamWindow())
+        taken, written = 0, bytearray()
+
+        class FastSender:
+            async def write(self, data: bytes) -> None:
+                nonlocal taken
+                written.extend(data)
+                await asyncio.sleep(0)
+                if link.writable:
+                    taken += 1
+                    message = Message(str(taken), "s", "t", b"", 0, False, None, b"", 0, taken, 0)
+                    link.deliver(message, Delivery("c", PendingMessage(message, 0, -1, 0.0, []), 0, False, ()))
+
+        sender = FastSender()
+        await sender.write(b"")
+        async with asyncio.timeout(5):
+            await link.write_to(sender, Pace(1.0, 10.0, asyncio.get_running_loop().time() + 0.05))
+        assert written.count(b"event: message") == taken > 1
 
     run(scenario())
 
