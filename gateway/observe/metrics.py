@@ -88,7 +88,7 @@ def _sessions(stats: SessionStats) -> Iterator[Metric]:
     yield _gauge("waystation_share_groups", "Groups of shared subscriptions", stats.share_groups)
     yield _gauge("waystation_subscriptions", "Subscriptions of all sessions", stats.subscriptions)
     yield _gauge("waystation_queued_messages", "Messages queued for sessions and share groups", stats.queued_messages)
-    yield _gauge("waystation_queued_bytes", "Payload bytes queued for sessions and share groups", stats.queued_bytes)
+    yield _gauge("waystation_queued_bytes", "Bytes queued for sessions and share groups", stats.queued_bytes)
     yield _gauge(
         "waystation_largest_queue_messages", "Messages in the longest queue of a session", stats.largest_queue_messages
     )

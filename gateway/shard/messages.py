@@ -50,6 +50,11 @@ class Message(msgspec.Struct, gc=False, omit_defaults=True):
         its own, (-1, `offered_us`)."""
         return self.partition, self.offered_us or self.offset
 
+    @property
+    def size(self) -> int:
+        """What it counts for limits, bytes: topic, payload and properties."""
+        return len(self.topic) + len(self.payload) + len(self.properties)
+
 
 class Release(NamedTuple):
     """When the merge of redundant feeds has let a message go: its number among all that the shard has merged, the

@@ -62,17 +62,17 @@ class Unspooled:
     def __init__(self) -> None:
         self._waiting: dict[int, tuple[int, int]] = {}
 
-    def note(self, shard: int, messages: int, payload_bytes: int) -> None:
+    def note(self, shard: int, messages: int, n_bytes: int) -> None:
         """What waits in a shard now."""
-        if messages or payload_bytes:
-            self._waiting[shard] = (messages, payload_bytes)
+        if messages or n_bytes:
+            self._waiting[shard] = (messages, n_bytes)
         else:
             self._waiting.pop(shard, None)
 
-    def reaches(self, messages: int, payload_bytes: int) -> bool:
+    def reaches(self, messages: int, n_bytes: int) -> bool:
         """Whether as much or more waits in all."""
         waiting = self._waiting.values()
-        return sum(n for n, _ in waiting) >= messages or sum(size for _, size in waiting) >= payload_bytes
+        return sum(n for n, _ in waiting) >= messages or sum(size for _, size in waiting) >= n_bytes
 
 
 def _now() -> float:

@@ -85,7 +85,7 @@ class Overflow:
             self._soon(partial(self.settle, session))
 
     def _is_full(self, session: Session, delivery: Delivery) -> bool:
-        size = session.queued_bytes + len(delivery.pending.message.payload)
+        size = session.queued_bytes + delivery.pending.message.size
         return session.queued >= self._most or size > self._most_bytes
 
     def _make_room(self, session: Session, delivery: Delivery) -> bool:
@@ -98,11 +98,7 @@ class Overflow:
         if self._choice == "disconnect" and session.link is not None and session not in self._leaving:
             self._leaving.add(session)
             self._soon(partial(self._end_connection, session))  # it changes what messages are being offered to
-        if (
-            self._choice != "drop_oldest"
-            or not delivery.qos
-            or len(delivery.pending.message.payload) > self._most_bytes
-        ):
+        if self._choice != "drop_oldest" or not delivery.qos or delivery.pending.message.size > self._most_bytes:
             return False
         while self._is_full(session, delivery):
             if not self._drop_oldest(session, coming=1):

@@ -80,7 +80,7 @@ class RetainedMessages:
             return True
         if old is None:
             return len(self._by_topic) + self._coming < self._limit and will_be <= self._limit_bytes
-        return size <= _size(old) or will_be - _size(old) <= self._limit_bytes
+        return size <= old.size or will_be - old.size <= self._limit_bytes
 
     def has_newer(self, topic: str, source: str, bundle: BundleMark) -> bool:
         """Whether this bundle of a sender, or a later one, was taken for the topic, or is on its way."""
@@ -218,12 +218,12 @@ class RetainedMessages:
     def _replace(self, topic: str, message: Message | None) -> None:
         old = self._by_topic.get(topic)
         if old is not None:
-            self._bytes -= _size(old)
+            self._bytes -= old.size
         if message is None:
             self._by_topic.pop(topic, None)
         else:
             self._by_topic[topic] = message
-            self._bytes += _size(message)
+            self._bytes += message.size
         self._expiry.replaced(topic, old)
 
     async def matching(self, filters: Iterable[str]) -> AsyncIterator[tuple[str, Message]]:
@@ -267,7 +267,3 @@ class RetainedMessages:
 def size_of(topic: str, payload: bytes, properties: bytes) -> int:
     """What a retained message counts for the limit, bytes."""
     return len(topic) + len(payload) + len(properties)
-
-
-def _size(message: Message) -> int:
-    return size_of(message.topic, message.payload, message.properties)

@@ -175,7 +175,7 @@ class Session(SessionQueue):
                 in_flight[delivery.packet_id] = delivery
             waiting.popleft()
             if is_own:
-                self.queued_bytes -= len(delivery.pending.message.payload)
+                self.queued_bytes -= delivery.pending.message.size
             taken.append(delivery)
         return len(taken) > before
 
@@ -306,7 +306,7 @@ class Session(SessionQueue):
                 continue
             self.put_back.add(delivery.place)
             self.queue.appendleft(delivery)
-            self.queued_bytes += len(delivery.pending.message.payload)
+            self.queued_bytes += delivery.pending.message.size
 
     def take_as_sent(self, delivery: Delivery) -> None:
         """A delivery that was sent on an earlier connection, and has left the queue, is in flight once more without

@@ -15,8 +15,8 @@ from gateway.shard.session_life import SessionLife
 @dataclass(slots=True, eq=False)
 class SessionQueue(SessionLife):
     """`queue` holds deliveries not sent yet. `backlog` counts rows in the spool that are not in memory, behind row
-    `loaded_row`; while there are any, new deliveries wait in `tail` so that order is kept. `queued_bytes` are payload
-    bytes of all that.
+    `loaded_row`; while there are any, new deliveries wait in `tail` so that order is kept. `queued_bytes` are all
+    that, by :attr:`Message.size`.
 
     `put_back` are places of messages that were taken for sending and wait again, here or in the spool;
     `kept_packet_ids` those of deliveries that were sent and wait to be sent again.
@@ -43,19 +43,19 @@ class SessionQueue(SessionLife):
 
     def enqueue(self, delivery: Delivery) -> None:
         (self.tail if self.backlog or self.tail else self.queue).append(delivery)
-        self.queued_bytes += len(delivery.pending.message.payload)
+        self.queued_bytes += delivery.pending.message.size
 
     def remove(self, delivery: Delivery) -> None:
         """Takes a delivery that waits out of the queue."""
         for waiting in (self.queue, self.tail):
             if waiting and waiting[0] is delivery:  # as it mostly is: the others need not be looked at
                 waiting.popleft()
-                self.queued_bytes -= len(delivery.pending.message.payload)
+                self.queued_bytes -= delivery.pending.message.size
                 return
         for waiting in (self.queue, self.tail):
             if delivery in waiting:
                 waiting.remove(delivery)
-                self.queued_bytes -= len(delivery.pending.message.payload)
+                self.queued_bytes -= delivery.pending.message.size
 
     def take_out(self, delivery: Delivery) -> None:
         """A delivery that waits in memory is over, or is counted as sent."""
@@ -69,7 +69,7 @@ class SessionQueue(SessionLife):
             for position, delivery in enumerate(waiting):
                 if _is_unsent(delivery):
                     del waiting[position]
-                    self.queued_bytes -= len(delivery.pending.message.payload)
+                    self.queued_bytes -= delivery.pending.message.size
                     self.put_back.discard(delivery.place)
                     return delivery
         return None
@@ -88,14 +88,14 @@ class SessionQueue(SessionLife):
             gone = set(taken)
             self.queue = deque(delivery for delivery in self.queue if delivery not in gone)
             self.tail = deque(delivery for delivery in self.tail if delivery not in gone)
-            self.queued_bytes -= sum(len(delivery.pending.message.payload) for delivery in taken)
+            self.queued_bytes -= sum(delivery.pending.message.size for delivery in taken)
             self.put_back.difference_update([delivery.place for delivery in taken])
         return taken
 
     # -- the backlog ---------------------------------------------------------------------------------------------------
 
     def recover_backlog(self, rows: int, size: int) -> None:
-        """The spool has as many rows, with as many bytes of payload."""
+        """The spool has as many rows, with as many bytes."""
         self.backlog, self.queued_bytes = rows, size
 
     def begin_loading(self) -> bool:
@@ -116,7 +116,7 @@ class SessionQueue(SessionLife):
     def leave_backlog(self, delivery: Delivery) -> None:
         """A delivery of the backlog is over."""
         self.backlog -= 1
-        self.queued_bytes -= len(delivery.pending.message.payload)
+        self.queued_bytes -= delivery.pending.message.size
         self.put_back.discard(delivery.place)
 
     def looked_at(self, row: int) -> None:
@@ -132,7 +132,7 @@ class SessionQueue(SessionLife):
         if not self.backlog:
             self.queue.extend(self.tail)
             self.tail.clear()
-            self.queued_bytes = sum(len(delivery.pending.message.payload) for delivery in self.queue)
+            self.queued_bytes = sum(delivery.pending.message.size for delivery in self.queue)
 
     def forget_spooled(self, committed_row: int) -> None:
         """Drops from memory what waits and is in the spool too, up to `committed_row`; the rest waits behind it.

@@ -185,7 +185,7 @@ class ShardSpool:
 
     @property
     def waiting(self) -> tuple[int, int]:
-        """Messages, and their bytes of payload, that wait to be written to the file."""
+        """Messages, and their bytes (:attr:`Message.size`), that wait to be written to the file."""
         unapplied, batch = self._unapplied, self._batch
         return len(unapplied.messages) + len(batch.messages), unapplied.size + batch.size
 

@@ -304,7 +304,7 @@ class ShareGroup(Session):
                 self.put_back.add(delivery.place)
             if assigned.packet_id:
                 self.had[delivery.place] = assigned.session, assigned.packet_id
-            self.queued_bytes += len(delivery.pending.message.payload)
+            self.queued_bytes += delivery.pending.message.size
         if len(self.had) > 2 * len(self.put_back) + 100:  # some have left the queue in other ways
             self.had = {place: session for place, session in self.had.items() if place in self.put_back}
         last = max(_order(delivery) for delivery in deliveries)
@@ -316,7 +316,7 @@ class ShareGroup(Session):
     def drop_first(self) -> Delivery:
         """Takes the first delivery out of the queue."""
         delivery = self.queue.popleft()
-        self.queued_bytes -= len(delivery.pending.message.payload)
+        self.queued_bytes -= delivery.pending.message.size
         if self.put_back:
             self.put_back.discard(delivery.place)
         return delivery

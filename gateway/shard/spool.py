@@ -266,7 +266,7 @@ class Spool:
         )
 
     def backlogs(self) -> dict[str, tuple[int, int]]:
-        """Rows and bytes of payload waiting, by session."""
+        """Rows and bytes (:attr:`Message.size`) waiting, by session."""
         return {session: (count, size) for session, count, size in self._read("backlogs")}
 
     def last_numbers(self) -> tuple[int, int]:

@@ -3,7 +3,7 @@ CREATE TABLE messages (
     number INTEGER PRIMARY KEY,
     mid INTEGER NOT NULL,
     expires INTEGER,
-    payload_bytes INTEGER NOT NULL,
+    size INTEGER NOT NULL,
     bundle TEXT,
     message BLOB NOT NULL,
     instructions BLOB NOT NULL
@@ -40,7 +40,7 @@ INSERT INTO state VALUES (NULL, 0, 0, 0, 0);
 SELECT name FROM sqlite_master WHERE type = 'table';
 
 -- name: put_message
-INSERT OR REPLACE INTO messages (number, mid, expires, payload_bytes, bundle, message, instructions) VALUES (?, ?, ?, ?, ?, ?, ?);
+INSERT OR REPLACE INTO messages (number, mid, expires, size, bundle, message, instructions) VALUES (?, ?, ?, ?, ?, ?, ?);
 
 -- name: forget_messages
 DELETE FROM messages WHERE number IN (SELECT value FROM json_each(?)) RETURNING mid;
@@ -195,5 +195,5 @@ FROM messages JOIN queue ON queue.mid = messages.number
 WHERE messages.expires <= ? AND queue.row > ? ORDER BY queue.row LIMIT 1000;
 
 -- name: backlogs
-SELECT queue.session, count(*), sum(messages.payload_bytes) FROM queue
+SELECT queue.session, count(*), sum(messages.size) FROM queue
 JOIN messages ON messages.number = queue.mid GROUP BY queue.session;

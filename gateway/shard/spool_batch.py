@@ -47,8 +47,8 @@ class SpoolBatch:
 
     @property
     def size(self) -> int:
-        """Payload bytes that wait for the commit."""
-        return sum(len(message.payload) for _, message, _ in self.messages)
+        """Bytes of messages that wait for the commit."""
+        return sum(message.size for _, message, _ in self.messages)
 
     def parts(self) -> dict[Part, list[str]]:
         """`finished_clients` after `ended_positions`: each part that this batch writes, those without clients to be

@@ -12,7 +12,7 @@ from gateway.shard.spool_batch import SpoolBatch
 from gateway.shard.spool_records import Marker, message_key, row_key
 from schemas.envelope import Instruction
 
-VERSION = 6
+VERSION = 7
 """Of the schema: PRAGMA user_version."""
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -165,9 +165,8 @@ def _highest(batch: SpoolBatch, marker: Marker | None) -> tuple[int, int]:
 
 
 def _message_row(number: int, mid: int, message: Message, instructions: list[Instruction]) -> tuple[object, ...]:
-    """A further instruction neither expires nor has a payload that waits. Messages that came in bundles are found by
-    their id."""
+    """A further instruction neither expires nor has a size. Messages that came in bundles are found by their id."""
     is_message = number == mid
-    expires, payload = (message.expires, len(message.payload)) if is_message else (None, 0)
+    expires, size = (message.expires, message.size) if is_message else (None, 0)
     bundle = message.id if is_message and message.bundle is not None else None
-    return number, mid, expires, payload, bundle, _encode(message), _encode(instructions)
+    return number, mid, expires, size, bundle, _encode(message), _encode(instructions)

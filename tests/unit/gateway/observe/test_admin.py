@@ -136,7 +136,7 @@ def test_one_session_in_detail_without_any_payload(tmp_path: Path) -> None:
             assert (session["state"], session["protocol"], session["expiry_s"]) == ("offline", "mqtt5", 100)
             assert session["has_will"] is False, "it has been published"
             assert session["queue"]["in_memory"] + session["queue"]["in_spool"] == 1
-            assert session["queue"]["bytes"] == len(b"secret-payload")
+            assert session["queue"]["bytes"] == len(b"a/bsecret-payload\0")
             assert session["windows"]["to_client"] == 1
             (subscription,) = session["subscription_list"]
             assert (subscription["filter"], subscription["qos"], subscription["no_local"]) == ("a/#", 1, True)

@@ -226,7 +226,7 @@ def test_a_restart_makes_no_queue_fuller(tmp_path: Path) -> None:
     """G9: what waits in the spool counts as before, in messages and in bytes."""
 
     async def scenario() -> None:
-        harness, sender, receiver = await meeting(tmp_path, queue_bytes=100, queue_full="drop_oldest")
+        harness, sender, receiver = await meeting(tmp_path, queue_bytes=200, queue_full="drop_oldest")
         receiver.lose()
         await send(sender, numbers(10, 50), 1)
         await turn(20)

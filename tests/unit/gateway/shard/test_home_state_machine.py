@@ -295,7 +295,7 @@ def test_subscriptions_of_any_age_across_crashes() -> None:
 def test_full_queues(choice: str) -> None:
     """G8, G9, R8: each message is delivered or reported as dropped; at QoS 2 never both, never twice."""
     sizes = [FULL._replace(limits={"queue_messages": most, "queue_full": choice}) for most in (1, 4, 20)]
-    sizes.append(FULL._replace(limits={"queue_bytes": 12, "queue_full": choice}))
+    sizes.append(FULL._replace(limits={"queue_bytes": 30, "queue_full": choice}))
     examine("floods, connections, held sessions, crashes", *sizes)
 
 

@@ -13,6 +13,7 @@ from gateway.shard.spool_batch import SpoolBatch
 from gateway.shard.spool_records import Marker
 from schemas.envelope import EVERYONE, Instruction
 
+SIZE = len(b"a/bpayload\0")
 OTHER = Instruction(0, 1, 1, 2, 1_001, EVERYONE)
 
 
@@ -59,7 +60,7 @@ def test_rows_come_back_in_order_by_page(path: str) -> None:
     assert (delivery.message, delivery.instructions) == (message(1), [instruction(1)])
     assert (delivery.session, delivery.qos, delivery.retain) == ("s", 1, False)
     assert (delivery.subscription_ids, delivery.dup) == ((7,), True)
-    assert spool.backlogs() == {"s": (3, 3 * len(b"payload")), "t": (3, 3 * len(b"payload"))}
+    assert spool.backlogs() == {"s": (3, 3 * SIZE), "t": (3, 3 * SIZE)}
     assert spool.last_numbers() == (3, 31)
     spool.close()
 
@@ -101,7 +102,7 @@ def test_a_further_instruction_is_relinquished_with_the_message_or_at_once(path:
     commit(spool, SpoolBatch(instructions=[(5, 1, message(1), OTHER)]))
     assert spool.finished() == []
     assert [delivery.instructions for delivery in spool.load("s", 0, 1)] == [[instruction(1), OTHER]]
-    assert spool.backlogs() == {"s": (1, len(b"payload"))}
+    assert spool.backlogs() == {"s": (1, SIZE)}
     commit(spool, SpoolBatch(instructions=[(6, 1, message(1), OTHER)], deleted_rows=[10]))
     assert [(f.instructions, f.numbers) for f in spool.finished()] == [([instruction(1), OTHER, OTHER], [1, 5, 6])]
     commit(spool, SpoolBatch(instructions=[(7, 1, message(1), OTHER)], forgotten=[1, 5, 6]))
@@ -296,7 +297,7 @@ def test_a_file_of_another_version_is_emptied(path: str) -> None:
     commit(spool, batch(1), 1, 10)
     spool.close()
     with contextlib.closing(sqlite3.connect(path)) as database:
-        database.execute("ALTER TABLE messages DROP COLUMN payload_bytes")
+        database.execute("ALTER TABLE messages DROP COLUMN size")
         database.execute("PRAGMA user_version = 99")
     spool = Spool(path)
     assert spool.state() == (None, 0, 0)
