@@ -33,7 +33,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Generic, TypeVar
 
-from gateway.record import Record
+from gateway.record import Record, size_of
 from gateway.shard.ingress_record import IngressRecord
 from gateway.shard.window import CopyWindows
 
@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 class Queue(Generic[T]):
-    """Those of one partition, in order: the offset of the message, the record, its payload's size. `bytes` of all."""
+    """Those of one partition, in order: the offset of the message, the record, its size. `bytes` of all."""
 
     __slots__ = ("bytes", "items")
 
@@ -57,10 +57,10 @@ class Queue(Generic[T]):
 class WaitingRecords(dict[int, Queue[T]]):
     """Queues by partition; none is empty."""
 
-    def append(self, partition: int, offset: int, record: T, payload: bytes | None) -> None:
+    def append(self, partition: int, offset: int, record: T, size: int) -> None:
         queue = self.setdefault(partition, Queue())
-        queue.items.append((offset, record, len(payload or b"")))
-        queue.bytes += len(payload or b"")
+        queue.items.append((offset, record, size))
+        queue.bytes += size
 
     def popleft(self, partition: int) -> tuple[int, T]:
         """The first record of a partition with its message's offset."""
@@ -77,7 +77,7 @@ class WaitingRecords(dict[int, Queue[T]]):
 
     @property
     def bytes(self) -> int:
-        """Of payload."""
+        """Of keys, values and headers."""
         return sum(queue.bytes for queue in self.values())
 
 
@@ -108,7 +108,7 @@ class DeliveryOrder:
 
     def park(self, partition: int, offset: int, record: Record) -> None:
         """Keeps an instruction for this message for later."""
-        self.parked.append(partition, offset, record, record.value())
+        self.parked.append(partition, offset, record, size_of(record))
         self._note_unapplied(partition, offset)
 
     def unpark(self, partition: int) -> Record:
@@ -157,7 +157,7 @@ class DeliveryOrder:
     def wait(self, read: IngressRecord) -> None:
         """The reader has read a record, and cannot pass it yet."""
         record = read.record
-        self.waiting.append(record.partition(), record.offset(), read, record.value())
+        self.waiting.append(record.partition(), record.offset(), read, size_of(record))
         self.read_to[record.partition()] = record.offset() + 1
 
     def expect(self, partition: int, offset: int) -> None:

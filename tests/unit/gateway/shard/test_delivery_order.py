@@ -14,7 +14,7 @@ from gateway.shard.delivery_order import DeliveryOrder
 from gateway.shard.ingress_record import IngressRecord
 from gateway.shard.messages import Message, PendingMessage
 from gateway.shard.shard import Shard
-from schemas.envelope import EVERYONE, ROUTED
+from schemas.envelope import EVERYONE, ROUTED, Meta, ingress_headers
 
 PARTITIONS = 2
 
@@ -305,3 +305,19 @@ def test_positions_of_earlier_versions_are_understood() -> None:
     reader = msgspec.msgpack.encode({"reading": {0: 8}, "done_ms": 9, "begun": {0: 3}})
     assert CATCH_UP == "instant"
     assert msgspec.msgpack.decode(reader, type=CatchUpPosition) == CatchUpPosition({0: 8}, 9, {0: 3})
+
+
+def test_what_waits_counts_with_its_properties() -> None:
+    """R9: messages without payload may be large."""
+    headers = ingress_headers("id", "sender", Meta(0, "", None, 0, None), b"x" * 1_000)
+    record = MemoryRecord(("ingress", 0), b"topic", None, headers)
+    record.stored_at(7, 0)
+    order = DeliveryOrder()
+    order.begin({0: 0}, {0: 0})
+    order.wait(IngressRecord(record))
+    order.park(0, 7, record)
+    assert 1_000 < order.waiting.bytes < 1_200
+    assert order.parked.bytes == order.waiting.bytes
+    order.unpark(0)
+    order.passed(0, 7)
+    assert (order.parked.bytes, order.waiting.bytes) == (0, 0)
