@@ -49,7 +49,7 @@ def queues(longest: Sequence[Mapping[str, Any]], slow: Sequence[Mapping[str, Any
         ),
         Section(
             "Largest queues",
-            "Sessions, connected or not, with most payload bytes waiting.",
+            "Sessions, connected or not, with most bytes waiting.",
             tables=[Table("Largest queues", _HEADINGS, _rows(longest, now), "none")],
         ),
     )
