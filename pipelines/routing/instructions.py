@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 
 from pipelines.origin import origin_of
 from pipelines.routing.route_buckets import BucketedRoutes, RouteBuckets
+from pipelines.routing.time_slices import slice_of
 from schemas.envelope import EVERYONE, INGRESS_HEADERS, RECEIPT_FLAG, ROUTED, Meta
 from schemas.identity import CATCH_ALL, INBOX_MARK, ROUTE_DEPTH
 from schemas.tables import FAR_FUTURE
@@ -75,20 +76,22 @@ def with_route_keys(messages: DataFrame, depth: int = ROUTE_DEPTH) -> DataFrame:
 
 
 def with_routes(messages: DataFrame, routes: BucketedRoutes, plan: RoutingPlan) -> DataFrame:
-    """Adds `targets` (all candidate routes, whatever their time) and `known_until` (the time until which the routes are
-    known to be complete, `as_of + route_lead`), by depth+1 broadcast hash joins."""
+    """Adds `targets` (the candidate routes, without most of those not in effect at `timestamp`) and `known_until` (the
+    time until which the routes are known to be complete, `as_of + route_lead`), by depth+1 broadcast hash joins."""
     # Computed per route row rather than per message: Spark adds intervals through the calendar, which is slow.
     known_until = F.col("as_of") + F.expr(f"INTERVAL {plan.route_lead_s} SECONDS")
     known = routes.rows.select("bucket", "route_keys", "targets", known_until.alias("known_until"))
-    joined = messages
-    for level in range(plan.depth + 1):
+    joined, levels = messages, range(plan.depth + 1)
+    for level in levels:
         side = F.broadcast(known.select(*(F.col(name).alias(f"{name}_{level}") for name in known.columns)))
         joined = joined.join(side, routes.buckets.of(F.col(f"key_{level}")) == F.col(f"bucket_{level}"), how="left")
-    found = [_targets_of(level, routes.buckets) for level in range(plan.depth + 1)]
+    slices = [_slices_of(level, routes.buckets).alias(f"slices_{level}") for level in levels]
+    found = [_targets_at(F.col("timestamp"), F.col(f"slices_{level}")) for level in levels]
     # Every side has the same columns, though only the catch-all's row has `known_until`, so that the joins share one
     # broadcast. A second broadcast would lengthen the pause between batches by a third.
-    until = F.coalesce(*(f"known_until_{level}" for level in range(plan.depth + 1)))
-    return joined.select("*", F.concat(*found).alias("targets"), until.alias("known_until"))
+    until = F.coalesce(*(f"known_until_{level}" for level in levels))
+    sliced = joined.select("*", *slices, until.alias("known_until"))
+    return sliced.select("*", F.concat(*found).alias("targets"))
 
 
 def with_shards(messages: DataFrame, plan: RoutingPlan) -> DataFrame:
@@ -177,12 +180,17 @@ def _with_shards_at(messages: DataFrame, needed: Column) -> DataFrame:
     )
 
 
-def _targets_of(level: int, buckets: RouteBuckets) -> Column:
-    """The targets of this level's key in the bucket that was joined; none if the key is absent or there is no
-    bucket."""
+def _slices_of(level: int, buckets: RouteBuckets) -> Column:
+    """The targets of this level's key, in slices, in the bucket that was joined; null if the key is absent or there is
+    no bucket."""
     key, all_keys, all_targets = (F.col(f"{column}_{level}") for column in ("key", "route_keys", "targets"))
     sub_bucket = buckets.sub_bucket_of(key, F.size(all_keys))
-    return F.coalesce(F.get(F.get(all_targets, sub_bucket), _place(F.get(all_keys, sub_bucket), key) - 1), F.array())
+    return F.get(F.get(all_targets, sub_bucket), _place(F.get(all_keys, sub_bucket), key) - 1)
+
+
+def _targets_at(moment: Column, slices: Column) -> Column:
+    """The targets in the slice of `moment`; none if there are no `slices`."""
+    return F.coalesce(F.get(slices, slice_of(moment, F.size(slices))), F.array())
 
 
 def _place(elements: Column, element: Column) -> Column:

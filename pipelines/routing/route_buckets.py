@@ -25,6 +25,7 @@ from pyspark.sql import functions as F
 from xxhash import xxh64_intdigest
 
 from pipelines.routing.routes import TARGET
+from pipelines.routing.time_slices import in_slices, lists
 from schemas.identity import CATCH_ALL, hash_of
 
 BUCKETS = 4096
@@ -37,7 +38,9 @@ _SEED = 42
 _DIGITS = 8
 """How many hexadecimal digits of the secret hash choose the sub-bucket."""
 
-BUCKETED = f"bucket string, route_keys array<array<string>>, targets array<array<array<{TARGET}>>>, as_of timestamp"
+SUB_BUCKET_TARGETS = f"array<array<array<{TARGET}>>>"
+"""By key and slice of time (:mod:`pipelines.routing.time_slices`)."""
+BUCKETED = f"bucket string, route_keys array<array<string>>, targets array<{SUB_BUCKET_TARGETS}>, as_of timestamp"
 """`route_keys` and `targets` are in sub-buckets: the nth `targets` of a sub-bucket belong to its nth key. `as_of`
 belongs to the one key, if any, that has it.
 
@@ -108,6 +111,7 @@ class ArrowBucketing:
     def rows(self, routes: pa.Table) -> pa.Table:
         """`routes` (`route_key, targets, as_of`, one row per key) as :data:`BUCKETED`."""
         keys, targets, as_of = (routes[name].combine_chunks() for name in ("route_key", "targets", "as_of"))
+        targets = in_slices(targets)
         numbers, sub_buckets = np.divmod(self._places_of(keys).to_numpy(), SUB_BUCKETS)
         numbers, bucket, sizes = np.unique(numbers, return_inverse=True, return_counts=True)
         split_into = np.where(sizes > OVERSIZED, sizes // KEYS_PER_SUB_BUCKET, SUB_BUCKETS)
@@ -120,8 +124,8 @@ class ArrowBucketing:
         return pa.table(
             {
                 "bucket": pa.array([name_of(number) for number in numbers.tolist()], pa.string()),
-                "route_keys": _lists(_lists(keys.take(order), sub_bucket_begins), first_sub_buckets),
-                "targets": _lists(_lists(targets.take(order), sub_bucket_begins), first_sub_buckets),
+                "route_keys": lists(lists(keys.take(order), sub_bucket_begins), first_sub_buckets),
+                "targets": lists(lists(targets.take(order), sub_bucket_begins), first_sub_buckets),
                 # From the first key of each bucket: a key with `as_of` is alone in its bucket.
                 "as_of": as_of.take(order[sub_bucket_begins[first_sub_buckets[:-1]]]),
             }
@@ -137,8 +141,3 @@ class ArrowBucketing:
 
     def _place_of(self, key: str) -> int:
         return self._buckets.number_of(key) * SUB_BUCKETS + hash_of(key) % SUB_BUCKETS
-
-
-def _lists(values: pa.Array, begins: np.ndarray) -> pa.Array:
-    """One list from each of `begins` to the next."""
-    return pa.ListArray.from_arrays(pa.array(begins.astype(np.int32)), values)

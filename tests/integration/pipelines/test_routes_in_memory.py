@@ -44,12 +44,14 @@ def keys(routes: BucketedRoutes) -> int:
 
 
 def one_by_one(routes: BucketedRoutes) -> DataFrame:
-    """`route_key, targets, bucket, sub_buckets, sub_bucket`: one row a key again, and where it stands."""
+    """`route_key, targets, bucket, sub_buckets, sub_bucket`: one row a key again, and where it stands; of keys with few
+    targets, which have one slice."""
     sub_buckets = F.posexplode(F.arrays_zip("route_keys", "targets")).alias("sub_bucket", "both")
     rows = routes.rows.select("bucket", F.size("route_keys").alias("sub_buckets"), sub_buckets)
     one = F.explode(F.arrays_zip("both.route_keys", "both.targets")).alias("one")
     each = rows.select("bucket", "sub_buckets", "sub_bucket", one)
-    return each.select(F.col("one.route_keys").alias("route_key"), "one.targets", "bucket", "sub_buckets", "sub_bucket")
+    key, targets = F.col("one.route_keys").alias("route_key"), F.flatten("one.targets").alias("targets")
+    return each.select(key, targets, "bucket", "sub_buckets", "sub_bucket")
 
 
 def test_batches_read_the_routes_that_are_in_memory(routes: RoutesInMemory, tmp_path: Path) -> None:

@@ -10,9 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import Row, SparkSession
 
-from pipelines.routing import route_buckets
-from pipelines.routing.instructions import RoutingPlan, route, with_shards
+from pipelines.routing import route_buckets, time_slices
+from pipelines.routing.instructions import RoutingPlan, route, with_route_keys, with_routes, with_shards
 from pipelines.routing.route_buckets import OVERSIZED, SUB_BUCKETS, in_buckets
+from pipelines.routing.time_slices import FEW
 from pipelines.spark_schemas import table_schema
 from schemas.envelope import Instruction, Meta, ingress_headers
 from schemas.identity import CATCH_ALL, candidate_keys, partition_of, route_key, shard_of
@@ -100,6 +101,7 @@ def message_row(number: int, topic: str, appended: datetime) -> tuple[Any, ...]:
     as_of=st.one_of(st.none(), moments),
     sub_buckets=st.sampled_from([1, SUB_BUCKETS]),
     oversized=st.sampled_from([1, OVERSIZED]),
+    few=st.sampled_from([1, FEW]),
 )
 def test_the_transform_equals_the_reference(
     spark: SparkSession,
@@ -109,6 +111,7 @@ def test_the_transform_equals_the_reference(
     as_of: datetime | None,
     sub_buckets: int,
     oversized: int,
+    few: int,
 ) -> None:
     """R3, R7: for any routes, topics and times; and the peer's decision is the same (R5)."""
     for name, value in {
@@ -120,6 +123,8 @@ def test_the_transform_equals_the_reference(
         monkeypatch.setattr(
             route_buckets, name, value
         )  # few buckets, so that keys share them, and sub-buckets, or are oversized
+    for name, value in {"FEW": few, "PER_SLICE": 1, "SLICE_S": 9}.items():
+        monkeypatch.setattr(time_slices, name, value)
     targets: dict[str, list[Target]] = {CATCH_ALL: []}
     for topic_filter, shard, (begin, end) in routes:
         targets.setdefault(route_key(topic_filter), []).append((shard, begin, end))
@@ -150,6 +155,21 @@ def test_targets_are_decided_by_their_times(spark: SparkSession, cases: list[tup
     decided = spark.createDataFrame(rows, schema).transform(with_shards, plan()).select("number", "shards").collect()
     wanted = [sorted({s for s, begin, end in targets if begin <= at < end}) for at, targets in cases]
     assert {row.number: row.shards for row in decided} == dict(enumerate(wanted))
+
+
+def test_a_message_looks_at_few_of_the_routes_that_have_ended(spark: SparkSession) -> None:
+    """However often a subscriber came and went, and however old the message is: a router may work off a backlog."""
+    begins = [EPOCH + timedelta(seconds=90 * n) for n in range(2000)]
+    targets = [(1, begin, begin + timedelta(seconds=60)) for begin in begins]
+    rows = [("a/b", 0, targets, None), (CATCH_ALL, -1, [], FAR)]
+    table = in_buckets(spark.createDataFrame(rows, table_schema(ROUTES)))
+    messages = [("a/b", begin + timedelta(seconds=75 * (n % 2))) for n, begin in enumerate(begins[::99])]
+    stream = spark.createDataFrame(messages, "destination string, timestamp timestamp").transform(with_route_keys)
+    decided = stream.transform(with_routes, table, plan()).transform(with_shards, plan()).collect()
+    assert max(len(row.targets) for row in decided) < 60
+    assert [row.shards for row in sorted(decided, key=lambda row: row.timestamp)] == [
+        [] if n % 2 else [1] for n in range(len(messages))
+    ]
 
 
 def test_routing_is_one_compiled_stage(compiling_spark: SparkSession) -> None:
