@@ -12,6 +12,7 @@ JobError (schemas.errors.WaystationError)
 ├── SubmissionError      an application cannot be submitted to a cluster, or ended unexpectedly
 ├── LeaseError           another driver holds the checkpoints or took them over, or Kafka does not answer
 ├── QueryError           SQL over the ledger failed, or a table does not exist (yet)
+│   └── TableUnreadable      a table is there, but cannot be read
 ├── ReportError          there is nothing to report on, or the page cannot be written
 ├── AuditError           there is nothing to audit, or it cannot be audited: exit status 2
 ├── QualityError         the quality job cannot judge the ledger: exit status 2
@@ -61,6 +62,10 @@ class FeedCommandError(JobError):
 
 class QueryError(JobError):
     """SQL over the ledger failed."""
+
+
+class TableUnreadable(QueryError):
+    """A table of the ledger cannot be read: a file of it is damaged, or its store does not answer."""
 
 
 class ReportError(JobError):

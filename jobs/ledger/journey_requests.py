@@ -13,9 +13,8 @@ from uuid import UUID
 import msgspec
 import structlog
 from aiohttp import web
-from deltalake.exceptions import DeltaError
 
-from jobs.errors import QueryError
+from jobs.errors import QueryError, TableUnreadable
 from jobs.ledger.bounded_reading import BoundedReading, Open
 from jobs.query.journeys import first_steps, has_begun, newest_messages, no_message
 from jobs.query.ledger_reader import Dates
@@ -70,11 +69,11 @@ class JourneyRequests:
                 return _refused(refused.status, refused.sentence)
             try:
                 return await handler(request)
-            except QueryError as error:
-                return _refused(503, str(error))
-            except (DeltaError, OSError) as error:
+            except TableUnreadable as error:
                 log.warning("the tables cannot be read for a journey", error=str(error))
                 return _refused(503, "the ledger cannot read its tables; its log says why")
+            except QueryError as error:
+                return _refused(503, str(error))
 
         return guarded
 

@@ -17,11 +17,12 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from pyarrow.dataset import Dataset
 
-from jobs.errors import QueryError
+from jobs.errors import QueryError, TableUnreadable
 from jobs.query.datasets import dataset
 from jobs.query.values import NUMBERS, Value, expression, reader
 from jobs.stack.missing import why_no_tables
 from pipelines.arrow_schemas import arrow_schema
+from pipelines.storage.table_files import READ_ERRORS
 from schemas.sql import named_blocks
 from schemas.table import Table
 from schemas.tables import ROUTES, TABLES
@@ -47,6 +48,8 @@ MICROS = {
 }
 """A time as microseconds since the epoch (the resolution of all times in the ledger), in the SQL of each engine."""
 
+UNREADABLE = (*READ_ERRORS, UnicodeDecodeError)
+"""The exceptions of reading rows beside DuckDB's own. A damaged file may have text that is not UTF-8."""
 
 Parameters = Sequence[Any] | Mapping[str, Any]
 """Values for each `?` of a statement, or for each `$name`."""
@@ -101,7 +104,8 @@ class LedgerReader:
 
     With `dates`, tables with a column `date` have only rows of these dates, and only their files are read; tables that
     have not been written yet exist and are empty. If `memory` was given, close the reader to delete spilled files.
-    `names`: the tables that are opened, if not all; `threads`: how many DuckDB uses, if not one a processor.
+    `names`: the tables that are opened, if not all; `threads`: how many DuckDB uses, if not one a processor. Raises
+    TableUnreadable.
     """
 
     def __init__(
@@ -122,10 +126,10 @@ class LedgerReader:
             self._database.execute("SET temp_directory = ?", [memory.spill])
         if threads is not None:
             self._database.execute(f"SET threads = {threads}")
-        self.tables = [name for name in TABLES if name in names and DeltaTable.is_deltatable(f"{tables}/{name}")]
+        opened = {name: rows for name in TABLES if name in names if (rows := _opened(tables, name, dates)) is not None}
+        self.tables = list(opened)
         """Names of the existing tables."""
-        for name in self.tables:
-            rows = _dataset(f"{tables}/{name}", TABLES[name], dates)
+        for name, rows in opened.items():
             # For `as_of`, deltalake converts texts to a type that pyarrow cannot compare: give DuckDB a scanner, so
             # that it filters by itself.
             self._database.register(name, rows.scanner() if name == ROUTES.name else rows)
@@ -146,13 +150,14 @@ class LedgerReader:
 
     def query(self, sql: str, parameters: Sequence[Any] = ()) -> Rows:
         """The result of one statement; `parameters` are the values of `?`. Raises QueryError, naming the existing
-        tables."""
+        tables; TableUnreadable."""
         with _as_query_errors(sql, self._there_are):
             relation: duckdb.DuckDBPyRelation | None = self._database.sql(sql, params=list(parameters))
             if relation is None:
                 return Rows([], [])
             result = relation.to_arrow_table()
-        return Rows(result.column_names, list(zip(*[column.to_pylist() for column in result.columns], strict=True)))
+            columns = [column.to_pylist() for column in result.columns]
+        return Rows(result.column_names, list(zip(*columns, strict=True)))
 
     def results(self, sql: str, parameters: Parameters = (), most: int | None = None) -> Iterator[Result]:
         """The results of statements, one after the other, each with at most `most` rows. A statement is executed when
@@ -221,7 +226,8 @@ def _has_result(relation: duckdb.DuckDBPyRelation) -> bool:
 
 @contextmanager
 def _as_query_errors(sql: str, there_are: Callable[[], str]) -> Iterator[None]:
-    """Turns DuckDB errors into QueryError: one sentence, and what may have been meant."""
+    """Turns DuckDB errors into QueryError: one sentence, and what may have been meant; those of reading files into
+    TableUnreadable."""
     try:
         yield
     except duckdb.CatalogException as error:
@@ -231,6 +237,16 @@ def _as_query_errors(sql: str, there_are: Callable[[], str]) -> Iterator[None]:
         raise QueryError(f"{_first_line(error)}; {hint}") from error
     except duckdb.Error as error:
         raise QueryError(_with_hint(error)) from error
+    except UNREADABLE as error:
+        raise _unreadable("a table", error) from error
+
+
+def _unreadable(what: str, error: Exception) -> TableUnreadable:
+    (reason, *_) = str(error).splitlines() or [type(error).__name__]
+    return TableUnreadable(
+        f"{what} cannot be read ({reason}): try again in a few seconds; if it stays so, a file of the table is damaged "
+        f"or its store cannot be reached"
+    )
 
 
 def _quote_hint(sql: str) -> str:
@@ -244,6 +260,15 @@ def _quote_hint(sql: str) -> str:
     plain = QUOTED.sub("", sql)
     used = [f'"{word}"' for word in words if re.search(rf"\b{word}\b(?!\s*\d)", plain, re.IGNORECASE)]
     return f"put column names that are SQL keywords into double quotes: {', '.join(used)}" if used else ""
+
+
+def _opened(tables: str, name: str, dates: Dates | None) -> Dataset | None:
+    """The table as it is now; None if there is none. Raises TableUnreadable."""
+    uri = f"{tables}/{name}"
+    try:
+        return _dataset(uri, TABLES[name], dates) if DeltaTable.is_deltatable(uri) else None
+    except READ_ERRORS as error:
+        raise _unreadable(f"table {name}", error) from error
 
 
 def _dataset(uri: str, table: Table, dates: Dates | None) -> Dataset:

@@ -2,9 +2,11 @@
 
 from collections.abc import Iterable
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 
 from pipelines.arrow_schemas import arrow_schema
@@ -22,6 +24,13 @@ def append(tables: str, name: str, rows: Iterable[dict[str, Any]]) -> None:
     if not DeltaTable.is_deltatable(uri):
         DeltaTable.create(uri, schema, partition_by=list(table.partition_by), configuration=dict(PROPERTIES))
     write_deltalake(uri, content, mode="append")
+
+
+def with_a_text_that_is_not_utf8(file: Path, column: str) -> None:
+    """Damages the texts of a column in a Parquet file."""
+    rows = pq.ParquetFile(file).read()
+    texts = pa.array([b"\xac\xff"] * rows.num_rows, pa.binary()).view(pa.string())
+    pq.write_table(rows.set_column(rows.column_names.index(column), column, texts), file)
 
 
 def _date(row: dict[str, Any]) -> Any:

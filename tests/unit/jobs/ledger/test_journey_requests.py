@@ -21,7 +21,7 @@ from jobs.observe.server import ListenAddress, ObserverServer
 from schemas.identity import derived_message_id
 from schemas.journey_api import MESSAGES_MOST, STEPS_MOST, TEXT_CHARACTERS, Journey, MessagesFound
 from schemas.operator_access import TokenError
-from tests.unit.jobs.ledger_tables import append
+from tests.unit.jobs.ledger_tables import append, with_a_text_that_is_not_utf8
 
 TOKEN = "0123456789abcdef-not-a-real-one"
 AT = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
@@ -188,6 +188,24 @@ def test_unreadable_tables_are_an_error_in_words(tmp_path: Path) -> None:
         status, content = get(address, "/journey", id="m")
     assert status == 503
     assert content["error"]
+
+
+@pytest.mark.parametrize("damage", ["a commit is cut off", "a text is not UTF-8"])
+def test_a_damaged_table_is_an_error_in_words(tmp_path: Path, damage: str) -> None:
+    """Of this request: others are answered as before."""
+    append(str(tmp_path), "messages", [message("m")])
+    if damage == "a commit is cut off":
+        (*_, last) = sorted((tmp_path / "messages" / "_delta_log").glob("*.json"))
+        last.write_bytes(last.read_bytes()[:50])
+    else:
+        for file in tmp_path.rglob("*.parquet"):
+            with_a_text_that_is_not_utf8(file, "source")
+    with serving(tmp_path) as address:
+        for path, query in (("/journey", {"id": "m"}), ("/journeys", {})):
+            status, content = get(address, path, **query)
+            assert status == 503
+            assert content["error"] == "the ledger cannot read its tables; its log says why"
+        assert b"ok" in urlopen(f"http://{address}/healthz", timeout=60).read()
 
 
 def test_wrong_parameters_are_refused(tmp_path: Path) -> None:

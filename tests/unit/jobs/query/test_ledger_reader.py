@@ -7,10 +7,10 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from jobs.errors import QueryError
+from jobs.errors import QueryError, TableUnreadable
 from jobs.query.ledger_reader import Dates, LedgerReader, Memory
 from schemas.sql import named_blocks
-from tests.unit.jobs.ledger_tables import append
+from tests.unit.jobs.ledger_tables import append, with_a_text_that_is_not_utf8
 
 AT = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 VIEWS = {"busy": "SELECT source, count(*) AS n FROM messages GROUP BY source", "late": "SELECT * FROM outcomes"}
@@ -54,6 +54,20 @@ def test_a_missing_column_names_what_may_be_meant(tables):
 def test_no_tables_yet(tmp_path):
     with pytest.raises(QueryError, match="there are no tables in"):
         LedgerReader(str(tmp_path), VIEWS).query("SELECT * FROM messages")
+
+
+def test_a_table_with_a_damaged_log_is_named(tables, tmp_path):
+    (commit,) = (tmp_path / "messages" / "_delta_log").glob("*.json")
+    commit.write_bytes(commit.read_bytes()[:50])
+    with pytest.raises(TableUnreadable, match=r"^table messages cannot be read .*: try again in a few [^\n]*$"):
+        LedgerReader(tables, VIEWS)
+
+
+def test_a_text_that_is_not_utf8_is_an_error_in_words(tables, tmp_path):
+    (file,) = tmp_path.rglob("*.parquet")
+    with_a_text_that_is_not_utf8(file, "source")
+    with pytest.raises(TableUnreadable, match="a file of the table is damaged"):
+        LedgerReader(tables, VIEWS).query("SELECT source FROM messages")
 
 
 def test_routes_by_their_key_after_a_tick(tmp_path):
