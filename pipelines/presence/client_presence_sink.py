@@ -83,7 +83,7 @@ class PresenceSink:
             timeout_ms, beat_ms = (int(of * 1000) for of in (self._settings.timeout_s, self._settings.heartbeat_s))
             liveness = Liveness(timeout_ms, beat_ms, self._published_gateways(spark))
         before = dict(liveness.gateways)
-        gateways = liveness.judge(signs(rows), ticks(rows), self._partitions)
+        gateways = self._judged(liveness, rows, batch)
         revisions = self._revisions(spark, changed, liveness, gateways)
         states = [state_of(one.client, one.known, liveness.gateways) for one in changed]
         states += [state for _, state in revisions]
@@ -104,6 +104,19 @@ class PresenceSink:
         self._writer.write(self._client_record(state) for state in states)
         self._writer.write(self._gateway_record(state) for state in gateways)
         self._liveness = liveness
+
+    def _judged(self, liveness: Liveness, rows: list[Row], batch: str) -> list[GatewayState]:
+        """The states of gateways that are new. A batch that is repeated by another process has the same ones: that
+        process does not know how long a gateway has been silent, and the ends are numbered by the time of the
+        judgement."""
+        found = liveness.judge(signs(rows), ticks(rows), self._partitions)
+        decision = self._known.decided(batch)
+        if decision is not None:
+            found = msgspec.json.decode(decision, type=list[GatewayState])
+            liveness.adopt(found)
+        elif found:
+            self._known.decide(batch, msgspec.json.encode(found))
+        return found
 
     def _revisions(
         self, spark: SparkSession, changed: Iterable[Changed], liveness: Liveness, gateways: Iterable[GatewayState]

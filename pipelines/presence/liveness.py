@@ -69,6 +69,11 @@ class Liveness:
                     self._know(gateway, state.boot, False, tick_ms)
         return [state for gateway, state in self._states.items() if before.get(gateway) is not state]
 
+    def adopt(self, states: Iterable[GatewayState]) -> None:
+        """Take over what an earlier run has found by the signs and ticks just judged. It knew when the last heartbeats
+        came."""
+        self._states.update({state.gateway: state for state in states})
+
     def _find_gaps(self, ticks: Mapping[int, Sequence[int]]) -> None:
         """For each partition, find the first tick after the last gap; the start counts as a gap."""
         for partition, times_ms in ticks.items():

@@ -30,6 +30,7 @@ FORGOTTEN_A_BATCH = 5_000
 _TABLES = """
 CREATE TABLE IF NOT EXISTS states (key BLOB PRIMARY KEY, state BLOB NOT NULL, heard_ms INTEGER NOT NULL) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS heard ON states (heard_ms);
+CREATE TABLE IF NOT EXISTS decisions (batch TEXT PRIMARY KEY, decision BLOB NOT NULL) WITHOUT ROWID;
 """
 
 PublishedStates = Callable[[SparkSession], Iterable[tuple[str, bytes, int]]]
@@ -134,6 +135,7 @@ class KeyedStates:
         written = {key: state for key, state in states.items() if state is not None}
         there = len(self.known(written))
         with self._database as database:
+            database.execute("DELETE FROM decisions")
             self._write(database, ((key, state, heard_ms) for key, state in written.items()))
             over = [(key.encode(),) for key, state in states.items() if state is None]
             removed = max(0, database.executemany("DELETE FROM states WHERE key = ?", over).rowcount)
@@ -145,6 +147,17 @@ class KeyedStates:
                 database.executemany("UPDATE states SET heard_ms = ? WHERE key = ?", used)
             rows = self._file.rows + len(written) - there - removed
             self._file.take(Taken(LAYOUT, query, batch_id), rows, len(written), removed)
+
+    def decided(self, batch: str) -> bytes | None:
+        """What :meth:`decide` has stored for a batch that was not finished; None if nothing."""
+        row = self._database.execute("SELECT decision FROM decisions WHERE batch = ?", (batch,)).fetchone()
+        return None if row is None else bytes(row[0])
+
+    def decide(self, batch: str, decision: bytes) -> None:
+        """Store, before anything is published that follows from it, what else than states and rows a batch depends on,
+        so that it can be repeated alike; until the batch is finished."""
+        with self._database as database:
+            database.execute("INSERT OR REPLACE INTO decisions VALUES (?, ?)", (batch, decision))
 
     def known(self, keys: Iterable[str]) -> dict[str, bytes]:
         """The states of the given keys that have one."""

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from threading import Event, Thread
@@ -255,6 +255,29 @@ def test_ends_are_the_same_whatever_step_fails(
     run_and_fail_after(harness, step, monkeypatch)
     harness.run()
     assert sorted(harness.added()) == [("c", "lost", "g", 1), ("d", "lost", "g", 1)]
+
+
+def test_a_silent_gateway_ends_a_connection_once_though_the_query_is_killed(
+    harness: PresenceHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R12: between the ends and the states. How long a gateway has been silent, the next process does not know."""
+    harness.say(event("", "heartbeat", 1, 0), event("c", "connected", 1, 0))
+    harness.run()
+    killed, write = Event(), KafkaWriter.write
+
+    def failing(self: KafkaWriter, records: Any) -> None:
+        written = list(records)
+        write(self, written)
+        if not killed.is_set() and any(one.topic == harness.topics.presence for one in written):
+            killed.set()
+            raise NotWritten("as if killed")
+
+    monkeypatch.setattr(KafkaWriter, "write", failing)
+    with harness.ticking(event("", "heartbeat", 1, 1, gateway="h")):
+        with suppress(StreamingQueryException):
+            harness.run(until=killed.is_set)
+        harness.run(until=lambda: not harness.online("c"))
+    assert harness.added() == [("c", "lost", "g", 1)]
 
 
 @pytest.mark.drawn("steps of a batch of published presence", 1)

@@ -115,6 +115,20 @@ def test_no_outage_however_long_voids_a_gateway_that_speaks() -> None:
                 assert found in ([], [(1, True)]), (away_ms, offset, at)
 
 
+def test_a_run_that_repeats_a_batch_adopts_what_the_first_one_found() -> None:
+    """It does not know when the last heartbeats came."""
+    first = witnessed(900)
+    assert judged(first, Sign("g", 1, 1000, False)) == [(1, True)]
+    published = dict(first.gateways)
+    found = first.judge([], {HERE: [8_000, 14_000, 20_000]}, PARTITIONS)
+    assert [(state.alive, state.at_ms) for state in found] == [(False, 20_000)]
+    second = Liveness(TIMEOUT_MS, BEAT_MS, published.values())
+    assert second.judge([], {HERE: [8_000, 14_000, 20_000]}, PARTITIONS) == []
+    second.adopt(found)
+    assert second.gateways == first.gateways
+    assert judged(second, Sign("g", 1, 21_000, False)) == [(1, True)]
+
+
 @st.composite
 def outages(draw: st.DrawFn) -> tuple[list[tuple[int, str]], int, int]:
     """Heartbeats and ticks, each a tenth of a beat late at most, and when they were appended: none while the broker is

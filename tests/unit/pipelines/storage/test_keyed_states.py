@@ -232,3 +232,15 @@ def test_many_are_forgotten_batch_by_batch(tmp_path: Path, monkeypatch: pytest.M
         harness.step(number, KEPT_S * 1000 + number, "other")
         assert len(harness.ended) == min(20, 7 * number)
     assert set(harness.known("other", *(f"k{n}" for n in range(20)))) == {"other"}
+
+
+def test_what_a_batch_has_decided_is_known_until_it_is_finished(harness: KeyedStatesHarness) -> None:
+    harness.batch(0, "a")
+    harness.batch(1, "a", until="folded")
+    assert harness.states.decided("q/1") is None
+    harness.states.decide("q/1", b"first")
+    harness.states = harness.begun()
+    assert harness.states.decided("q/1") == b"first", "by the process that repeats it"
+    assert harness.states.decided("q/2") is None
+    harness.batch(1, "a")
+    assert harness.states.decided("q/1") is None
