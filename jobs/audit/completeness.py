@@ -24,16 +24,19 @@ def completeness_watermarks(tables: str, patience_s: float) -> Watermarks:
     """The completeness watermarks of the ledger under `tables`. Call it before reading anything else from the tables.
 
     A query appends records in the order of each partition. So a table has everything appended before its newest row,
-    except what other partitions, or a router that lags, may still bring: `patience_s` are allowed for that. The routes
-    are known until `as_of` of `routes`, if `routes_history`, which lags behind it, has everything in it.
+    except what other partitions, or a router that lags, may still bring: `patience_s` are allowed for that. Rows about
+    messages are complete no further than the newest of these messages: routers that work off a backlog write new rows
+    about old messages. The routes are known until `as_of` of `routes`, if `routes_history`, which lags behind it, has
+    everything in it.
     """
     patience = timedelta(seconds=patience_s)
 
-    def settled(table: Table) -> datetime | None:
-        newest = _greatest(tables, table, "appended")
-        return None if newest is None else newest - patience
+    def settled(table: Table, *times: str) -> datetime | None:
+        newest = [moment for time in times if (moment := _greatest(tables, table, time)) is not None]
+        return min(newest) - patience if len(newest) == len(times) else None
 
-    return Watermarks(_routes_known(tables), settled(INSTRUCTIONS), settled(OUTCOMES), settled(MESSAGES))
+    instructions, untouched = (settled(table, "appended", "message_appended") for table in (INSTRUCTIONS, OUTCOMES))
+    return Watermarks(_routes_known(tables), instructions, untouched, settled(MESSAGES, "appended"))
 
 
 def _routes_known(tables: str) -> datetime | None:
