@@ -238,10 +238,11 @@ def _as_query_errors(sql: str, there_are: Callable[[], str]) -> Iterator[None]:
     except duckdb.Error as error:
         raise QueryError(_with_hint(error)) from error
     except UNREADABLE as error:
-        raise _unreadable("a table", error) from error
+        raise unreadable("a table", error) from error
 
 
-def _unreadable(what: str, error: Exception) -> TableUnreadable:
+def unreadable(what: str, error: Exception) -> TableUnreadable:
+    """The error of reading `what`, a table, in one sentence."""
     (reason, *_) = str(error).splitlines() or [type(error).__name__]
     return TableUnreadable(
         f"{what} cannot be read ({reason}): try again in a few seconds; if it stays so, a file of the table is damaged "
@@ -268,7 +269,7 @@ def _opened(tables: str, name: str, dates: Dates | None) -> Dataset | None:
     try:
         return _dataset(uri, TABLES[name], dates) if DeltaTable.is_deltatable(uri) else None
     except READ_ERRORS as error:
-        raise _unreadable(f"table {name}", error) from error
+        raise unreadable(f"table {name}", error) from error
 
 
 def _dataset(uri: str, table: Table, dates: Dates | None) -> Dataset:

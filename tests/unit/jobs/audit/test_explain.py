@@ -192,6 +192,13 @@ def test_an_unknown_message(run, capfd, tables):
     assert "the ledger has no message none" in capfd.readouterr().err
 
 
+def test_a_table_with_a_damaged_log_is_named(run, capfd, tables):
+    (*_, last) = sorted(Path(tables, "instructions", "_delta_log").glob("*.json"))
+    last.write_bytes(last.read_bytes()[:50])
+    assert run("explain", MESSAGE) == 1
+    assert "table instructions cannot be read" in capfd.readouterr().err
+
+
 def test_how_far_the_ledger_is(tables):
     """Routes are known to the end of the table of routes, or to the newest event when history lacks one."""
     watermarks = completeness_watermarks(tables, 60)
