@@ -78,10 +78,11 @@ class ProgressEvent(Event, frozen=True, kw_only=True):
 
     `asked` comes from the gateway that took the message: its sender wants the `receipt` (Q13). It may come before or
     after all others. `is_awaited` marks the events of such a message, but for those of a sending on SUBSCRIBE; others
-    do not have the field. The message's offset and append time are not known yet: -1 and 0.
+    do not have the field. The message's offset and append time are not known yet: -1 and 0. `read` says that the client
+    `read_by` has read the message; of its place nothing is known.
     """
 
-    kind: Literal["outcome", "relinquish", "untouched", "asked"]
+    kind: Literal["outcome", "relinquish", "untouched", "asked", "read"]
     id: str
     partition: int
     offset: int
@@ -96,6 +97,7 @@ class ProgressEvent(Event, frozen=True, kw_only=True):
     origin: Origin | None = None
     is_awaited: bool | UnsetType = UNSET
     receipt: ReceiptRequest | UnsetType = UNSET
+    read_by: str | UnsetType = UNSET
 
 
 class CompletionEvent(Event, frozen=True, kw_only=True):

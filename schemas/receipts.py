@@ -8,20 +8,31 @@ which has the same correlation data, the content type `application/json`, and wh
 | `delivered` | once the first recipient has the message; if it ends without one, then               |
 | `completed` | once the message is complete: no recipient is left that may get it                   |
 | `failed`    | once the message is complete, and only if no recipient has got it                    |
+| `read`      | once the first recipient has read it; if it ends without a recipient, then           |
 
 Other values mean nothing to the platform: the property may be an application's own.
+
+Only a recipient's program knows that a message is read. A message with the receipt `read` has its id with it, as the
+user property `message-id`, the last of that name. The recipient publishes to `$read/<id>`; the payload means nothing.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Final, Literal, get_args
 
 import msgspec
 
-ReceiptKind = Literal["delivered", "completed", "failed"]
+ReceiptKind = Literal["delivered", "completed", "failed", "read"]
 KINDS: Final[tuple[ReceiptKind, ...]] = get_args(ReceiptKind)
 
 RECEIPT_PROPERTY: Final = "receipt"
 """The user property: with it a client asks, and a receipt says which it is."""
+
+MESSAGE_ID_PROPERTY: Final = "message-id"
+READ_START: Final = "$read/"
+"""How the topics begin to which recipients publish what they have read."""
+
+_ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 RECEIPTS_SOURCE: Final = "$receipts"
 """The sender of receipts."""
@@ -42,11 +53,17 @@ class ReceiptRequest(msgspec.Struct, frozen=True, kw_only=True):
     properties: str
 
 
+def read_message(topic: str) -> str | None:
+    """The id of the message that a client says it has read by publishing to `topic`; None if there is no such id."""
+    message_id = topic.removeprefix(READ_START)
+    return message_id if _ID.fullmatch(message_id) else None
+
+
 def receipt_payload(
-    message_id: str, kind: ReceiptKind, outcomes: Mapping[str, int], *, is_complete: bool
+    message_id: str, kind: ReceiptKind, outcomes: Mapping[str, int], readers: int, *, is_complete: bool
 ) -> dict[str, object]:
-    """The receipt, for JSON: the id of the message; the receipt asked for; how many recipients have got it so far;
-    whether it is complete; how many recipients had which outcome."""
+    """The receipt, for JSON: the id of the message; the receipt asked for; how many recipients have got it so far, and
+    have read it; whether it is complete; how many recipients had which outcome."""
     recipients = sum(outcomes.get(outcome, 0) for outcome in HAS_IT)
-    fields = {"recipients": recipients, "complete": is_complete, "outcomes": dict(outcomes)}
-    return {"message_id": message_id, "receipt": kind, **fields}
+    counts = {"recipients": recipients, "read": readers}
+    return {"message_id": message_id, "receipt": kind, **counts, "complete": is_complete, "outcomes": dict(outcomes)}

@@ -11,15 +11,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import msgspec
 import structlog
 from confluent_kafka import KafkaError
 
 from gateway.bus import OnDone
 from gateway.record import Record
-from gateway.shard.asked_receipts import AskedReceipt, receipt_of
+from gateway.shard.asked_receipts import receipt_of, tell_read, with_id
 from gateway.shard.link import Link
 from gateway.shard.node import Node
+from gateway.shard.pending_publish import PendingPublish
 from gateway.shard.promises import Promises
 from gateway.shard.publish_turns import Turn
 from gateway.shard.publishes import InboundPosition
@@ -32,6 +32,7 @@ from mqtt.properties import NO_PROPERTIES, forwarded_section
 from schemas.envelope import RECEIPT_FLAG, RETAIN_FLAG, BundleMark, Headers, Meta, headers_of_source
 from schemas.identity import INBOX_MARK, derived_message_id, is_derived, new_message_id, partition_of
 from schemas.origin import WILL_FLAG
+from schemas.receipts import READ_START, read_message
 from schemas.reserved_topics import RESERVED_STARTS, is_reserved
 from schemas.session_log import WillRecord
 
@@ -51,25 +52,6 @@ _AGAIN_S = 0.05
 def will_id(client: str, will: WillRecord) -> str:
     """The message id of a will: the same whenever it is published."""
     return derived_message_id(client, f"will/{will.of_us}")
-
-
-class _Pending(msgspec.Struct, eq=False, gc=False):
-    """A publish to be answered: `stores` counts the records still to be stored (`ingress`, and perhaps `retained`, and
-    on `progress` that a receipt is asked for), and then the barrier behind them; `size` is that of topic, payload and
-    properties, bytes. If it is `ingress_last`, what stands on `ingress` needs no further work: whoever finds it there
-    may call it stored. It `has_copy` once that one on `retained` is sent, unless it is refused. `bundle`: in which one
-    of the client's it came. `on_ingress` runs in the step in which the position on `ingress` passes it."""
-
-    packet_id: int
-    qos: int
-    stores: int
-    reason: ReasonCode = ReasonCode.SUCCESS
-    size: int = 0
-    then: Callable[[ReasonCode], None] | None = None
-    ingress_last: bool = False
-    has_copy: bool = False
-    bundle: BundleMark | None = None
-    on_ingress: Callable[[], None] | None = None
 
 
 class Publisher:
@@ -107,7 +89,7 @@ class Publisher:
         self._judge = None if rules.open else rules.publish
         self._headers_of = headers_of_source(client)
         self._partition = partition_of(client, node.settings.kafka.ingress_partitions)
-        self._pending: deque[_Pending] = deque()
+        self._pending: deque[PendingPublish] = deque()
         self._hears_refusals = hears_refusals
         self._has_tried_reserved = False
 
@@ -131,12 +113,16 @@ class Publisher:
             if packet.packet_id in self._session.inbound.publishing:
                 return
             if packet.packet_id in self._session.inbound.received:
-                self._answer_in_turn(_Pending(packet.packet_id, 2, 0))
+                self._answer_in_turn(PendingPublish(packet.packet_id, 2, 0))
                 return
             self._session.inbound.begin(packet.packet_id)
-        if packet.topic.startswith(RESERVED_STARTS) and is_reserved(packet.topic):
-            self._refuse_reserved(packet)
-            return
+        if packet.topic.startswith(RESERVED_STARTS):
+            if packet.topic.startswith(READ_START):
+                self._take_read(packet)
+                return
+            if is_reserved(packet.topic):
+                self._refuse_reserved(packet)
+                return
         if self._judge is not None:
             reason, found = self._judge(packet)
             flags += found
@@ -153,6 +139,8 @@ class Publisher:
         if retained:
             flags += RETAIN_FLAG
         of = message_id or new_message_id()
+        if receipt is not None and receipt.kind == "read":
+            packet.properties = with_id(packet.properties or {}, of)
         headers = self._headers(packet, flags, of, bundle)
         if retained:
             if bundle is not None and self._node.retained.has_newer(packet.topic, self._client, bundle):
@@ -161,8 +149,8 @@ class Publisher:
                 self._refuse(packet, ReasonCode.QUOTA_EXCEEDED, "refused_retained_full")
                 return
         stores, last = 1 + retained + (receipt is not None), message_id != "" or qos == 2
-        pending = _Pending(packet.packet_id, qos, stores, ingress_last=last, bundle=bundle, on_ingress=on_ingress)
-        ask = None if receipt is None else partial(self._ask, receipt, of)
+        pending = PendingPublish(packet.packet_id, qos, stores, ingress_last=last, bundle=bundle, on_ingress=on_ingress)
+        ask = None if receipt is None else partial(receipt.tell, self._node, of, self._client, self._partition)
         self._send(pending, packet.topic, packet.payload, headers, retained=retained, ask=ask)
 
     def publish_will(self, will: WillRecord, then: Callable[[ReasonCode], None]) -> None:
@@ -182,23 +170,26 @@ class Publisher:
             retained = False
             self._node.counts["refused_retained_full"] += 1
             log.warning("a will is not retained: too much is", client=self._client[:128], topic=will.topic[:128])
-        pending = _Pending(0, 0, 1 + retained, ingress_last=True, then=then)
+        pending = PendingPublish(0, 0, 1 + retained, ingress_last=True, then=then)
         self._send(pending, will.topic, will.payload, headers, retained=retained)
 
     def _may_retain(self, topic: str, payload: bytes, headers: Headers) -> bool:
         """Whether the limits allow it."""
         return self._node.retained.has_capacity(topic, _retained_size(topic, payload, headers))
 
-    def _ask(self, receipt: AskedReceipt, message_id: str, done: OnDone) -> None:
-        """Lets the ledger know of the receipt that is asked for."""
-        topic, partitions = self._node.topics.progress, self._node.settings.kafka.ingress_partitions
-        event = receipt.event(message_id, self._client, self._partition)
-        self._node.counts["receipts_asked"] += 1
-        self._node.bus.produce(topic, partition_of(message_id, partitions), message_id.encode(), event, None, done)
+    def _take_read(self, packet: Publish) -> None:
+        """The client has read a message (Q13): no message of its own, and no rule forbids it."""
+        message_id = read_message(packet.topic)
+        if message_id is None or packet.qos == 2:
+            self._refuse_reserved(packet)
+            return
+        pending = PendingPublish(packet.packet_id, packet.qos, 1)
+        self._pending.append(pending)
+        tell_read(self._node, message_id, self._client, lambda error, _: self._one_stored(pending, error))
 
     def _send(
         self,
-        pending: _Pending,
+        pending: PendingPublish,
         topic: str,
         payload: bytes,
         headers: Headers,
@@ -227,7 +218,7 @@ class Publisher:
 
     def _send_once_asked(
         self,
-        pending: _Pending,
+        pending: PendingPublish,
         topic: str,
         payload: bytes,
         headers: Headers,
@@ -255,12 +246,12 @@ class Publisher:
 
         ask(asked)
 
-    def _to_ingress(self, pending: _Pending, key: bytes, payload: bytes, headers: Headers) -> bool:
+    def _to_ingress(self, pending: PendingPublish, key: bytes, payload: bytes, headers: Headers) -> bool:
         """False if it is refused because too much waits for Kafka."""
         stored = partial(self._stored, pending)
         return self._node.bus.produce(self._node.topics.ingress, self._partition, key, payload, headers, stored)
 
-    def _in_turn(self, pending: _Pending, key: bytes, payload: bytes, headers: Headers) -> bool:
+    def _in_turn(self, pending: PendingPublish, key: bytes, payload: bytes, headers: Headers) -> bool:
         """Whether it has to wait on: a message whose retained copy is in Kafka, or on its way there, is not refused
         because too much waits for Kafka, but goes when there is capacity."""
         if not pending.has_copy:
@@ -276,7 +267,7 @@ class Publisher:
         asyncio.get_running_loop().call_later(_AGAIN_S, self._inbound.turns.go_on, self._client)
         return True
 
-    def _retain(self, pending: _Pending, topic: str, payload: bytes, headers: Headers, turn: Turn | None) -> None:
+    def _retain(self, pending: PendingPublish, topic: str, payload: bytes, headers: Headers, turn: Turn | None) -> None:
         """`turn`: that of the message, if it goes to `ingress` behind its copy."""
         topics, bus, kept, key = self._node.topics, self._node.bus, self._node.retained, topic.encode()
         turns, client = self._inbound.turns, self._client
@@ -318,7 +309,7 @@ class Publisher:
             meta = Meta(qos, flags, expires, accepted, seq, of, bundle, None, epoch).encode()
         return self._headers_of(message_id, meta, properties)
 
-    def _stored(self, pending: _Pending, error: Any, record: Record) -> None:
+    def _stored(self, pending: PendingPublish, error: Any, record: Record) -> None:
         """The delivery report of a record on `ingress`."""
         offset = None if error is not None else record.offset()
         self._inbound.ended(self._partition, offset, pending.size)
@@ -331,7 +322,7 @@ class Publisher:
                 self._unsettled.add(session)
         self._one_stored(pending, error)
 
-    def _one_stored(self, pending: _Pending, error: Any) -> None:
+    def _one_stored(self, pending: PendingPublish, error: Any) -> None:
         pending.stores -= 1
         if error is not None:
             pending.reason = _REASONS.get(error.code(), ReasonCode.UNSPECIFIED_ERROR)
@@ -351,7 +342,7 @@ class Publisher:
             pending.then(pending.reason)
         self._answer_done()
 
-    def _confirmed(self, pending: _Pending) -> None:
+    def _confirmed(self, pending: PendingPublish) -> None:
         """A message at QoS 2 counts."""
         pending.stores = 0
         if self._session is not None:
@@ -370,9 +361,9 @@ class Publisher:
         self._node.counts[count] += 1
         if packet.qos == 2 and self._session is not None:
             self._session.inbound.refused(packet.packet_id)
-        self._answer_in_turn(_Pending(packet.packet_id, packet.qos, 0, reason))
+        self._answer_in_turn(PendingPublish(packet.packet_id, packet.qos, 0, reason))
 
-    def _answer_in_turn(self, pending: _Pending) -> None:
+    def _answer_in_turn(self, pending: PendingPublish) -> None:
         self._pending.append(pending)
         self._answer_done()
 

@@ -41,13 +41,14 @@ def progress_format() -> Format:
     """The format of `progress`."""
 
     def more(event: Column) -> list[Complaint]:
-        touched, asked = ~event["kind"].isin("untouched", "asked"), event["kind"] == "asked"
+        touched, asked = event["kind"].isin("outcome", "relinquish"), event["kind"] == "asked"
         kind = event["receipt"]["kind"]
         return [
             complaint(event["id"] == "", "id is empty"),
             complaint(
                 asked & (kind.isNull() | event["receipt"]["to"].isNull()), "the receipt, or its kind, is missing"
             ),
+            complaint((event["kind"] == "read") & event["read_by"].isNull(), "read_by is missing"),
             complaint(asked & ~kind.isin(*KINDS), "the receipt '", kind, f"' is not one of {', '.join(KINDS)}"),
             complaint(touched & event["shard"].isNull(), "shard is missing"),
             # An outcome without a number comes from a direct delivery, which has no instruction (see the gateway's

@@ -84,7 +84,9 @@ class ReceiptSink:
             assert request is not None  # otherwise it is not due
             receipt_id = derived_message_id(f"{RECEIPTS_SOURCE}/{id}", request.kind)
             if receipt_id.encode() not in there:
-                payload = receipt_payload(id, request.kind, state.outcomes, is_complete=state.is_complete)
+                payload = receipt_payload(
+                    id, request.kind, state.outcomes, state.read_by, is_complete=state.is_complete
+                )
                 headers = ingress_headers(receipt_id, RECEIPTS_SOURCE, meta, base64.b64decode(request.properties))
                 partition, key = partition_of(request.to, self._partitions), inbox_of(request.to).encode()
                 yield Out(self._ingress, partition, key, msgspec.json.encode(payload), headers)

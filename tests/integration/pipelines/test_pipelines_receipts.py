@@ -61,6 +61,12 @@ def ended(message: str, number: int, touches: int, *clients: str, kind: Any = "r
     )  # fmt: skip
 
 
+def read(message: str, client: str) -> ProgressEvent:
+    return ProgressEvent(
+        kind="read", id=message, partition=-1, offset=-1, appended_ms=0, is_awaited=True, read_by=client
+    )  # fmt: skip
+
+
 def untouched(message: str) -> ProgressEvent:
     return ProgressEvent(
         kind="untouched", id=message, partition=0, offset=7, appended_ms=START_MS, limit=0, is_awaited=True
@@ -84,20 +90,26 @@ def told(records: Sequence[Out]) -> dict[str, tuple[int, bool]]:
 
 
 def test_each_message_has_its_receipt_once_in_any_order(spark: SparkSession, tmp_path: Path) -> None:
-    """With copies, over several batches, beside messages without receipts."""
+    """With copies, over several batches, beside messages without receipts. Only homes write theirs in order."""
     events = [asked("none"), untouched("none")]
     events += [asked("two"), ended("two", 0, 2, "a", "b", kind="outcome"), ended("two", 0, 2), ended("two", 1, 2, "c")]
     events += [asked("first", "delivered"), ended("first", 0, 2, "a", kind="outcome")]
     events += [asked("open"), ended("open", 0, 2, "a")]
     events += [asked("fine", "failed"), ended("fine", 0, 1, "a")]
+    events += [asked("seen", "read"), ended("seen", 0, 1, "a"), *(read("seen", client) for client in "xa")]
     plain = ProgressEvent(kind="untouched", id="plain", partition=0, offset=8, appended_ms=START_MS, limit=0)
     events += [plain, *events[:5]]
     random.shuffle(events)
+    of_homes = [at for at, event in enumerate(events) if event.kind in ("outcome", "relinquish")]
+    outcomes_first = sorted((events[at] for at in of_homes), key=lambda event: event.kind)
+    for at, event in zip(of_homes, outcomes_first, strict=True):
+        events[at] = event
     rows = [row(event, after_ms) for after_ms, event in enumerate(events)]
     sink, kafka = sink_of(tmp_path / "states")
     in_batches(spark, tmp_path, [rows[:6], rows[6:12], rows[12:]], relinquished, sink)
     receipts = told(kafka)
     assert receipts.pop("first")[0] == 1
+    assert receipts.pop("seen") == (1, True)
     assert receipts == {"none": (0, True), "two": (3, True)}
 
 

@@ -16,6 +16,8 @@ from schemas.receipts import KINDS, MOST_CORRELATION_BYTES, ReceiptRequest
 from tests.unit.gateway.shard.home_harness import LEAD_S, PARTITIONS, HomeHarness, turn
 from tests.unit.gateway.shard.virtual_time import run
 
+MESSAGE = "0192f6b0-0000-7000-8000-000000000001"
+
 
 def asking(kind: str = "completed", correlation: bytes = b"id 7") -> dict[str, Any]:
     return {"user_property": [("x", "y"), ("receipt", kind)], "correlation_data": correlation}
@@ -145,6 +147,67 @@ def test_correlation_data_that_is_too_long_to_be_kept_is_refused(tmp_path: Path)
         assert sender.refused == [ReasonCode.QUOTA_EXCEEDED]
         assert sender.acknowledged == {b"1", b"3"}
         assert harness.node.counts["refused_receipt_too_large"] == 1
+
+    run(scenario())
+
+
+def test_a_message_that_is_to_be_read_says_which_it_is(tmp_path: Path) -> None:
+    """Its sender cannot say another: the last property of that name is the platform's."""
+
+    async def scenario() -> None:
+        harness = await HomeHarness(tmp_path).start()
+        sender = await harness.client("sender")
+        forged = {"user_property": [("receipt", "read"), ("message-id", "another")]}
+        sender.publish("a", b"1", 1, properties=forged)
+        await turn()
+        [event] = asked(harness)
+        [record] = [r for p in range(PARTITIONS) for r in harness.broker.partitions[harness.topics.ingress, p]]
+        section = (record.headers() or [])[3][1]
+        properties = decode_properties(Reader(section, 0, len(section)), PacketType.PUBLISH) or {}
+        assert properties["user_property"] == [*forged["user_property"], ("message-id", event.id)]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_a_recipient_says_that_it_has_read_a_message(tmp_path: Path, qos: int) -> None:
+    """Acknowledged once Kafka knows; it is no message."""
+
+    async def scenario() -> None:
+        harness = await HomeHarness(tmp_path).start()
+        reader = await harness.client("reader")
+        harness.bus.held_acks = {harness.topics.progress}
+        reader.publish(f"$read/{MESSAGE}", b"", qos)
+        await turn()
+        assert not reader.acknowledged
+        harness.bus.held_acks = set()
+        harness.bus.release()
+        await turn()
+        assert len(reader.acknowledged) == qos
+        [event] = harness.events()
+        assert (event.kind, event.id, event.read_by, event.is_awaited) == ("read", MESSAGE, "reader", True)
+        assert not harness.published()
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("topic", "qos"), [("$read/", 1), ("$read/1", 1), (f"$read/{MESSAGE}/x", 1), (f"$read/{MESSAGE}", 2)]
+)
+def test_what_names_no_message_is_refused(tmp_path: Path, topic: str, qos: int) -> None:
+    """At QoS 2 too: there is nothing that could come twice."""
+
+    async def scenario() -> None:
+        harness = await HomeHarness(tmp_path).start()
+        reader = await harness.client("reader")
+        reader.publish(topic, b"", qos)
+        await turn()
+        assert reader.refused == [ReasonCode.TOPIC_NAME_INVALID]
+        assert not harness.events()
+        assert not harness.published()
+        reader.publish("a", b"1", 2)
+        await turn()
+        assert reader.acknowledged == {b"1"}
 
     run(scenario())
 

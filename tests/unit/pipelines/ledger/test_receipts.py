@@ -15,15 +15,20 @@ Event = Mapping[str, Any]
 
 
 def asked(kind: ReceiptKind) -> Event:
-    return {"kind": "asked", "receipt": {"kind": kind, "to": "van", "properties": "AA=="}, "deliveries": []}
+    receipt = {"kind": kind, "to": "van", "properties": "AA=="}
+    return {"kind": "asked", "receipt": receipt, "deliveries": [], "read_by": None}
 
 
 def delivered(*clients: str, outcome: str = "delivered") -> Event:
     deliveries = [{"client": client, "outcome": outcome} for client in clients]
-    return {"kind": "outcome", "receipt": None, "deliveries": deliveries}
+    return {"kind": "outcome", "receipt": None, "deliveries": deliveries, "read_by": None}
 
 
-END: Event = {"kind": "relinquish", "receipt": None, "deliveries": None}
+def read(client: str) -> Event:
+    return {"kind": "read", "receipt": None, "deliveries": [], "read_by": client}
+
+
+END: Event = {"kind": "relinquish", "receipt": None, "deliveries": None, "read_by": None}
 """With it the message is complete."""
 
 
@@ -45,7 +50,7 @@ def test_one_receipt_comes_in_whatever_order_the_events_come(kind: ReceiptKind) 
     behind the end."""
     for events in permutations([asked(kind), delivered("a"), END]):
         if events.index(delivered("a")) < events.index(END):
-            assert len(told([[event] for event in events])) == (0 if kind == "failed" else 1)
+            assert len(told([[event] for event in events])) == (0 if kind in ("failed", "read") else 1)
 
 
 def test_the_first_recipient_is_enough() -> None:
@@ -66,6 +71,23 @@ def test_the_last_recipient_completes_it() -> None:
 def test_only_a_message_that_fails_is_told_as_failed() -> None:
     assert told([[asked("failed"), delivered("a", outcome="sent"), END], [END]]) == []
     assert told([[asked("failed")], [delivered("a", outcome="ended"), END], [END]]) == [({"ended": 1}, True)]
+
+
+def test_a_message_is_read_once_a_recipient_says_so() -> None:
+    """Whatever came first; long after the message is complete, too."""
+    for events in permutations([asked("read"), delivered("a"), read("a")]):
+        assert len(told([[event] for event in events])) == 1
+    assert told([[asked("read"), delivered("a", "b"), END], [read("b")], [read("a")]]) == [({"delivered": 2}, True)]
+
+
+def test_only_those_who_have_got_a_message_can_have_read_it() -> None:
+    batches = [[asked("read")], [read("x"), read("b")], [delivered("a")], [delivered("b", outcome="expired"), END]]
+    assert told(batches) == []
+    assert told([*batches, [read("a")]]) == [({"delivered": 1, "expired": 1}, True)]
+
+
+def test_a_message_that_nobody_gets_is_not_read() -> None:
+    assert told([[asked("read"), read("x")], [delivered("a", outcome="ended"), END]]) == [({"ended": 1}, True)]
 
 
 def test_a_message_without_a_receipt_tells_nothing() -> None:
