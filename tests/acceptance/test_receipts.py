@@ -98,6 +98,27 @@ def test_the_sender_learns_who_has_got_its_message(stack: Stack) -> None:
         client.leave()
 
 
+def test_the_sender_learns_that_its_message_is_read(stack: Stack) -> None:
+    """Not before the recipient says so, and not from somebody else."""
+    run = uuid.uuid4().hex[:8]
+    topic = f"read/{run}"
+    sender, reader, stranger = (Client(stack, f"{name}-{run}", topic) for name in ("sender", "reader", "stranger"))
+    sender.publish(f"@{reader.name}", "read")
+    wait_for(lambda: len(reader.got) == 1, "the message", WAIT_S)
+    assert reader.got[0].properties is not None
+    (_, message_id) = reader.got[0].properties.UserProperty[-1]
+    stranger.paho.publish(f"$read/{message_id}", b"", 1).wait_for_publish(WAIT_S)
+    stranger.publish(topic, "completed")
+    wait_for(lambda: bool(stranger.receipts()), "a later receipt", WAIT_S)
+    assert not sender.receipts()
+    reader.paho.publish(f"$read/{message_id}", b"", 1).wait_for_publish(WAIT_S)
+    wait_for(lambda: bool(sender.receipts()), "the receipt", WAIT_S)
+    [receipt] = sender.receipts().values()
+    assert (receipt["message_id"], receipt["recipients"], receipt["read"]) == (message_id, 1, 1)
+    for client in (sender, reader, stranger):
+        client.leave()
+
+
 def test_a_sender_that_was_away_finds_its_receipt(stack: Stack) -> None:
     """Its session keeps it, like any message to its inbox."""
     run = uuid.uuid4().hex[:8]
