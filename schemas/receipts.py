@@ -1,7 +1,8 @@
 """Receipts: what a sender learns of its message (Q13).
 
 A client asks with the user property `receipt` of a PUBLISH. The platform answers with a message to the client's inbox,
-which has the same correlation data, the content type `application/json`, and what :func:`receipt_payload` gives.
+which has the same correlation data, the content type `application/json`, and what :func:`receipt_payload` gives. It has
+the user property `waystation-receipt`, with which nobody but the platform may publish.
 
 | `receipt`   | the sender gets one receipt                                                          |
 |-------------|--------------------------------------------------------------------------------------|
@@ -26,7 +27,10 @@ ReceiptKind = Literal["delivered", "completed", "failed", "read"]
 KINDS: Final[tuple[ReceiptKind, ...]] = get_args(ReceiptKind)
 
 RECEIPT_PROPERTY: Final = "receipt"
-"""The user property: with it a client asks, and a receipt says which it is."""
+"""The user property with which a client asks."""
+
+RECEIPT_MARK: Final = "waystation-receipt"
+"""The user property of receipts: which one it is. Gateways refuse it from clients, so recipients can rely on it."""
 
 MESSAGE_ID_PROPERTY: Final = "message-id"
 READ_START: Final = "$read/"

@@ -1,10 +1,11 @@
 """Topics to which only the platform publishes: `$SYS/…` and `$feeds/…` of each gateway, `$presence/…`,
-`$cluster/…`, `feeds/…`."""
+`$cluster/…`, `feeds/…`; and `$read/…`, where a gateway takes what is no message."""
 
 from schemas.cluster_topics import is_cluster
 from schemas.feed_api import FEEDS_ROOT
 from schemas.feed_topics import is_feed
 from schemas.presence_topics import is_presence
+from schemas.receipts import READ_START
 
 SYSTEM_ROOT = "$SYS"
 RESERVED_STARTS = ("$", "feeds")
@@ -24,5 +25,7 @@ def is_local(topic: str) -> bool:
 
 def is_reserved(topic: str) -> bool:
     """Whether only the platform publishes there: to `$SYS` and `$feeds` the gateway itself, to `$presence` the
-    ledger, to `$cluster` gateways that share shards, to `feeds` feed adapters."""
-    return is_local(topic) or is_presence(topic) or is_cluster(topic) or is_feed(topic)
+    ledger, to `$cluster` gateways that share shards, to `feeds` feed adapters; to `$read` nobody: what a client has
+    read goes to no subscriber."""
+    own = is_local(topic) or is_presence(topic) or is_cluster(topic) or is_feed(topic)
+    return own or topic.startswith(READ_START)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from gateway.bus import OnDone
 from gateway.shard.node import Node
 from mqtt.codes import PacketType
-from mqtt.packets import Properties, Publish
+from mqtt.packets import Properties
 from mqtt.properties import encode_properties
 from schemas.events import ProgressEvent, encode
 from schemas.identity import partition_of
@@ -19,6 +19,7 @@ from schemas.receipts import (
     KINDS,
     MESSAGE_ID_PROPERTY,
     MOST_CORRELATION_BYTES,
+    RECEIPT_MARK,
     RECEIPT_PROPERTY,
     ReceiptKind,
     ReceiptRequest,
@@ -45,7 +46,7 @@ class AskedReceipt(NamedTuple):
         properties: Properties = {
             "payload_format_indicator": 1,
             "content_type": "application/json",
-            "user_property": [(RECEIPT_PROPERTY, self.kind)],
+            "user_property": [(RECEIPT_MARK, self.kind)],
         }
         if self.correlation_data:
             properties["correlation_data"] = self.correlation_data
@@ -79,12 +80,14 @@ def _produce(node: Node, message_id: str, event: bytes, done: OnDone) -> None:
     node.bus.produce(node.topics.progress, partition, message_id.encode(), event, None, done)
 
 
-def receipt_of(packet: Publish) -> AskedReceipt | None:
-    """The receipt that a PUBLISH asks for; the first that is known counts."""
-    properties = packet.properties
-    if not properties or "user_property" not in properties:
-        return None
-    for name, value in properties["user_property"]:
+def receipt_of(properties: Properties) -> AskedReceipt | None:
+    """The receipt that a PUBLISH with these properties asks for; the first that is known counts."""
+    for name, value in properties.get("user_property", ()):
         if name == RECEIPT_PROPERTY and value in KINDS:
             return AskedReceipt(value, properties.get("correlation_data", b""))
     return None
+
+
+def is_forged(properties: Properties) -> bool:
+    """Whether a message of a client with these properties would pass for a receipt."""
+    return any(name == RECEIPT_MARK for name, _ in properties.get("user_property", ()))

@@ -16,7 +16,7 @@ from confluent_kafka import KafkaError
 
 from gateway.bus import OnDone
 from gateway.record import Record
-from gateway.shard.asked_receipts import receipt_of, tell_read, with_id
+from gateway.shard.asked_receipts import is_forged, receipt_of, tell_read, with_id
 from gateway.shard.link import Link
 from gateway.shard.node import Node
 from gateway.shard.pending_publish import PendingPublish
@@ -129,7 +129,10 @@ class Publisher:
             if reason is not ReasonCode.SUCCESS:
                 self._refuse(packet, reason, "refused_by_rule")
                 return
-        receipt = receipt_of(packet) if packet.properties else None
+        receipt = receipt_of(packet.properties) if packet.properties else None
+        if packet.properties and is_forged(packet.properties):
+            self._refuse(packet, ReasonCode.NOT_AUTHORIZED, "refused_by_rule")
+            return
         if receipt is not None:
             flags += RECEIPT_FLAG
             if not receipt.fits:

@@ -55,7 +55,7 @@ class Client:
         for message in found:
             assert message.properties is not None
             of, receipt = message.properties.CorrelationData.decode(), json.loads(message.payload)
-            assert message.properties.UserProperty == [("receipt", receipt["receipt"])]
+            assert message.properties.UserProperty == [("waystation-receipt", receipt["receipt"])]
             assert message.properties.ContentType == "application/json"
             assert of not in told
             told[of] = receipt

@@ -67,6 +67,7 @@ def test_the_state_of_a_bridge_is_left_out_of_its_connect(tmp_path: Path, versio
         ("$SYS/broker/connection/a/stat", 1, INVALID, 5),
         ("$presence/a", 1, INVALID, 5),
         ("feeds/flight/radar@0", 1, INVALID, 5),
+        ("$read/1", 1, INVALID, 5),
         ("SUCCESS", 2_000, QUOTA, 3),
         ("NOT_AUTHORIZED", 1, NOT_AUTHORIZED, 5),
         ("TOPIC_NAME_INVALID", 1, INVALID, 5),
@@ -91,6 +92,23 @@ def test_a_will_that_is_not_accepted_is_answered_and_logged(
         assert wire.is_closed
         (line,) = [line for line in lines if line["event"] == "client not admitted"]
         assert (line["client"], "the will" in line["reason"]) == ("c", True)
+        await server.stop()
+
+    run(scenario())
+
+
+def test_a_will_cannot_pass_for_a_receipt(tmp_path: Path) -> None:
+    """Q13: recipients rely on it that receipts are the platform's."""
+
+    async def scenario() -> None:
+        harness, server = await hosted(tmp_path)
+        properties = {"user_property": [("waystation-receipt", "failed")]}
+        wire = Wire(server, 5).send(Connect("c", 5, will=Will("@victim", b"{}", properties=properties)))
+        await turn()
+        (answer,) = wire.received
+        assert isinstance(answer, Connack)
+        assert answer.reason_code == NOT_AUTHORIZED
+        assert harness.published() == {}
         await server.stop()
 
     run(scenario())

@@ -47,7 +47,7 @@ def test_the_ledger_learns_who_asks_for_what(tmp_path: Path, kind: str, qos: int
         assert decode_properties(Reader(section, 0, len(section)), PacketType.PUBLISH) == {
             "payload_format_indicator": 1,
             "content_type": "application/json",
-            "user_property": [("receipt", kind)],
+            "user_property": [("waystation-receipt", kind)],
             "correlation_data": b"id 7",
         }
         assert sender.acknowledged == ({b"1"} if qos else set())
@@ -208,6 +208,19 @@ def test_what_names_no_message_is_refused(tmp_path: Path, topic: str, qos: int) 
         reader.publish("a", b"1", 2)
         await turn()
         assert reader.acknowledged == {b"1"}
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_nobody_can_forge_a_receipt(tmp_path: Path, qos: int) -> None:
+    async def scenario() -> None:
+        harness = await HomeHarness(tmp_path).start()
+        sender = await harness.client("sender")
+        sender.publish("@victim", b"{}", qos, properties={"user_property": [("waystation-receipt", "failed")]})
+        await turn()
+        assert sender.refused == ([ReasonCode.NOT_AUTHORIZED] if qos else [])
+        assert not harness.published()
 
     run(scenario())
 
