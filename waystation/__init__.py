@@ -21,6 +21,7 @@ from edge.client.errors import (
     NoReply,
     NotAccepted,
     NotReachable,
+    NotReceived,
     NotSupported,
     StoreDamaged,
     StoreError,
@@ -32,7 +33,7 @@ from edge.client.errors import (
 )
 from edge.client.kafka_options import KafkaOptions
 from edge.client.limits import Limits
-from edge.client.message import IncomingMessage, Message, MessageState, Presence
+from edge.client.message import IncomingMessage, Message, MessageState, Presence, Receipt
 from edge.client.sync_client import SyncClient, SyncMessage
 from edge.errors import ConnectionLost, ConnectRefused, PublishRefused, SubscribeRefused, Unreachable
 from edge.link import QuicTls
@@ -113,11 +114,13 @@ __all__ = [
     "NotAccepted",
     "NotCommitted",
     "NotReachable",
+    "NotReceived",
     "NotSupported",
     "Presence",
     "PublishRefused",
     "QuicTls",
     "ReasonCode",
+    "Receipt",
     "Recovered",
     "StoreDamaged",
     "StoreError",

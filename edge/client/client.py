@@ -34,7 +34,7 @@ from edge.client.memory_store import MemoryStore
 from edge.client.message import IncomingMessage, Message
 from edge.client.options import ClientOptions, MessageOptions, Options, RequestOptions, message_properties
 from edge.client.outbox import Outbox
-from edge.client.requests import Requests
+from edge.client.requests import Requests, with_receipt
 from edge.client.sending import OnFailed, Sending
 from edge.client.sqlite_store import SqliteStore
 from edge.client.store import Store
@@ -45,6 +45,7 @@ from mqtt.errors import LocalProtocolError
 from mqtt.packets import Publish, Subscription
 from schemas.identity import inbox_of
 from schemas.presence_topics import presence_topic
+from schemas.receipts import READ_START
 
 EXPIRY_CHECK_S: Final = 1.0
 T = TypeVar("T")
@@ -277,12 +278,13 @@ class Client:
     ) -> IncomingMessage:
         """Sends a request to a topic, or to a client's inbox (`@client-id`), and returns the reply.
 
-        The request is not delivered after `timeout_s`. Raises NoReply, TooManyRequests, PublishRefused, and what
-        :meth:`publish` raises. Needs MQTT 5.0.
+        The request is not delivered after `timeout_s`. Raises NoReply, NotReceived once a gateway of Waystation says
+        that nobody has got it, TooManyRequests, PublishRefused, and what :meth:`publish` raises. Needs MQTT 5.0.
         """
         self._check_open()
         if not self._options.is_v5:
             raise LocalProtocolError("requests need MQTT 5.0: MQTT 3.1.1 has no response topic")
+        options["user_properties"] = with_receipt(options.get("user_properties", ()))
         correlation, reply = self._requests.begin()
         waiting: asyncio.Task[None] | None = None
         try:
@@ -315,6 +317,13 @@ class Client:
         if message.response_topic is None:
             raise ClientError(f"the message to {message.topic!r} expects no reply: it has no response topic")
         return await self.publish(message.response_topic, payload, correlation=message.correlation, **options)
+
+    async def tell_read(self, message: IncomingMessage) -> Message:
+        """Says that the application's user has read the message, if its sender asked for that receipt
+        (:attr:`IncomingMessage.id_to_read`). Raises ClientError if not, and what :meth:`publish` raises (Q13)."""
+        if message.id_to_read is None:
+            raise ClientError(f"the sender of the message to {message.topic!r} asks for no receipt that it is read")
+        return await self.publish(READ_START + message.id_to_read)
 
     # -- inside --------------------------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ WaystationError
     │   └── StoreFailed        it can no longer be written
     ├── NotReachable           every connect point was tried; lists each attempt and its reason (G3)
     ├── NoReply                a request was not answered in time
+    │   └── NotReceived            nobody has got the request
     ├── TooManyRequests        too many requests wait for a reply
     ├── NotSupported           the bearer cannot do that
     ├── MissingPackage         the bearer needs a package that is not installed
@@ -79,6 +80,10 @@ class StoreFailed(StoreError):
 
 class NoReply(ClientError):
     """No reply arrived in time. The receiver may have had the request."""
+
+
+class NotReceived(NoReply):
+    """Nobody has got the request, so no reply will come: nobody wanted it, or could get it."""
 
 
 class TooManyRequests(ClientError):

@@ -11,6 +11,7 @@ import msgspec
 
 from mqtt.packets import Publish
 from schemas.presence_topics import is_presence
+from schemas.receipts import MESSAGE_ID_PROPERTY, RECEIPT_MARK
 
 
 class MessageState(Enum):
@@ -137,6 +138,17 @@ class IncomingMessage:
         """What a message to `$presence/…` reports; None for other messages (R12)."""
         return Presence.of(self) if is_presence(self.topic) else None
 
+    @property
+    def receipt(self) -> "Receipt | None":
+        """What a receipt says of a message that this client has published; None for other messages (Q13)."""
+        return Receipt.of(self) if any(name == RECEIPT_MARK for name, _ in self.user_properties) else None
+
+    @property
+    def id_to_read(self) -> str | None:
+        """The id of a message whose sender wants to hear that it is read: see :meth:`Client.tell_read`; None for
+        others."""
+        return next((value for name, value in reversed(self.user_properties) if name == MESSAGE_ID_PROPERTY), None)
+
     def acknowledge(self) -> None:
         """The application is done with the message. May be called again."""
         self._accept(self._packet)
@@ -164,6 +176,27 @@ class Presence:
     @classmethod
     def of(cls, message: IncomingMessage) -> "Presence | None":
         """None if the payload is not a presence message, such as the empty one that clears a retained message."""
+        with contextlib.suppress(msgspec.DecodeError, msgspec.ValidationError):
+            return msgspec.json.decode(message.payload, type=cls)
+        return None
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """What has become of a message (:mod:`schemas.receipts`): `receipt` is the one that was asked for; so many
+    `recipients` have got the message so far, and so many have `read` it; no more can get it if it is `complete`;
+    `outcomes` has the number of recipients by outcome."""
+
+    message_id: str
+    receipt: str
+    recipients: int
+    read: int
+    complete: bool
+    outcomes: dict[str, int]
+
+    @classmethod
+    def of(cls, message: IncomingMessage) -> "Receipt | None":
+        """None if the payload is none of a receipt."""
         with contextlib.suppress(msgspec.DecodeError, msgspec.ValidationError):
             return msgspec.json.decode(message.payload, type=cls)
         return None

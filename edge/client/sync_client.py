@@ -170,6 +170,10 @@ class SyncClient:
         """See :meth:`Client.reply`."""
         return SyncMessage(self.call(self._client.reply(message, payload, **options)), self)
 
+    def tell_read(self, message: IncomingMessage) -> SyncMessage:
+        """See :meth:`Client.tell_read`."""
+        return SyncMessage(self.call(self._client.tell_read(message)), self)
+
     def call(self, action: Coroutine[Any, Any, T]) -> T:
         """Runs `action` on the client's loop; its result."""
         return self._loop.call(action)
