@@ -15,7 +15,7 @@ The parts: :mod:`.outbox` (disk), :mod:`.sending` (from disk to bearer), :mod:`.
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, TypeVar, Unpack
@@ -23,18 +23,19 @@ from typing import Final, Self, TypeVar, Unpack
 from edge.answers import Changes
 from edge.client import access_point
 from edge.client.access_point import AccessPoint
+from edge.client.asking import Asking
 from edge.client.bearer_client import BearerHooks
 from edge.client.bearers import make_bearer
 from edge.client.connect_points import ConnectPoint
 from edge.client.connection_loop import ConnectionLoop
-from edge.client.errors import ClientClosed, ClientError, NoReply, NotReachable
+from edge.client.errors import ClientClosed, ClientError, NotReachable
 from edge.client.inbox import Inbox
 from edge.client.limits import Limits
 from edge.client.memory_store import MemoryStore
 from edge.client.message import IncomingMessage, Message
 from edge.client.options import ClientOptions, MessageOptions, Options, RequestOptions, message_properties
 from edge.client.outbox import Outbox
-from edge.client.requests import Requests, with_receipt
+from edge.client.requests import Requests
 from edge.client.sending import OnFailed, Sending
 from edge.client.sqlite_store import SqliteStore
 from edge.client.store import Store
@@ -76,6 +77,7 @@ class Client:
         self._wall_s, self._running_s = wall_s, running_s
         self._changes = Changes()
         self._requests = Requests(self._limits.requests)
+        self._asking = Asking(self._requests, self.open_inbox, self.publish)
         self._tasks: list[asyncio.Task[None]] = []
         self._closing: asyncio.Task[None] | None = None
         self._failure: Exception | None = ClientClosed("the client is not open: use `async with`")
@@ -281,34 +283,22 @@ class Client:
         The request is not delivered after `timeout_s`. Raises NoReply, NotReceived once a gateway of Waystation says
         that nobody has got it, TooManyRequests, PublishRefused, and what :meth:`publish` raises. Needs MQTT 5.0.
         """
+        self._check_requests()
+        return await self._asking.one(topic, payload, timeout_s, options)
+
+    def request_all(
+        self, topic: str, payload: bytes | str = b"", *, timeout_s: float, **options: Unpack[RequestOptions]
+    ) -> AsyncGenerator[IncomingMessage, None]:
+        """As :meth:`request`, for the replies of all receivers, as they come: an asynchronous generator. It ends once
+        there are as many as have got the request, which a gateway of Waystation says, or after `timeout_s`. Raises
+        NotReceived if nobody has got it."""
+        self._check_requests()
+        return self._asking.all(topic, payload, timeout_s, options)
+
+    def _check_requests(self) -> None:
         self._check_open()
         if not self._options.is_v5:
             raise LocalProtocolError("requests need MQTT 5.0: MQTT 3.1.1 has no response topic")
-        options["user_properties"] = with_receipt(options.get("user_properties", ()))
-        correlation, reply = self._requests.begin()
-        waiting: asyncio.Task[None] | None = None
-        try:
-            async with asyncio.timeout(timeout_s):
-                inbox = await self._bearer.open_inbox()
-                message = await self.publish(
-                    topic,
-                    payload,
-                    lifetime_s=timeout_s,
-                    response_topic=inbox,
-                    correlation=correlation,
-                    **options,
-                )
-                waiting = asyncio.ensure_future(_done(message))
-                await asyncio.wait((reply, waiting), return_when=asyncio.FIRST_COMPLETED)
-                if not reply.done():
-                    await waiting  # raises if the request was refused
-                return await reply
-        except TimeoutError:
-            raise NoReply(f"no reply from {topic!r} within {timeout_s:g} s") from None
-        finally:
-            if waiting is not None:
-                waiting.cancel()
-            self._requests.end(correlation)
 
     async def reply(
         self, message: IncomingMessage, payload: bytes | str = b"", **options: Unpack[MessageOptions]
@@ -381,7 +371,3 @@ class Client:
             self._requests.fail(error)
             self._inbox.end(error)
             self._changes.wake()
-
-
-async def _done(message: Message) -> None:
-    await message.acknowledged

@@ -7,7 +7,7 @@ with SyncClient(client_id="van-7", connect_points=["mqtt://gateway:1883"], store
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, Unpack
@@ -164,6 +164,17 @@ class SyncClient:
         """See :meth:`Client.request`."""
         return self.call(self._client.request(topic, payload, timeout_s=timeout_s, **options))
 
+    def request_all(
+        self, topic: str, payload: bytes | str = b"", *, timeout_s: float, **options: Unpack[RequestOptions]
+    ) -> Iterator[IncomingMessage]:
+        """See :meth:`Client.request_all`."""
+        replies = self._client.request_all(topic, payload, timeout_s=timeout_s, **options)
+        try:
+            while (reply := self.call(_next(replies))) is not None:
+                yield reply
+        finally:
+            self.call(_end(replies))
+
     def reply(
         self, message: IncomingMessage, payload: bytes | str = b"", **options: Unpack[MessageOptions]
     ) -> SyncMessage:
@@ -177,3 +188,11 @@ class SyncClient:
     def call(self, action: Coroutine[Any, Any, T]) -> T:
         """Runs `action` on the client's loop; its result."""
         return self._loop.call(action)
+
+
+async def _next(replies: AsyncGenerator[IncomingMessage, None]) -> IncomingMessage | None:
+    return await anext(replies, None)
+
+
+async def _end(replies: AsyncGenerator[IncomingMessage, None]) -> None:
+    await replies.aclose()

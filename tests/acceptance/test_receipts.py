@@ -1,14 +1,17 @@
 """Receipts through the whole platform: the sender learns what has become of its message (Q13)."""
 
+import asyncio
 import json
 import uuid
 from threading import Event, Lock
 from typing import Any
 
 import paho.mqtt.client as mqtt
+import pytest
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
+import waystation
 from tests.acceptance.stack import Stack
 from tests.paho_client import Paho
 from tests.waiting import wait_for
@@ -117,6 +120,36 @@ def test_the_sender_learns_that_its_message_is_read(stack: Stack) -> None:
     assert (receipt["message_id"], receipt["recipients"], receipt["read"]) == (message_id, 1, 1)
     for client in (sender, reader, stranger):
         client.leave()
+
+
+def test_requests_end_as_soon_as_the_platform_knows_more(stack: Stack) -> None:
+    """R6: with the last reply of all receivers, or when there is none."""
+    run = uuid.uuid4().hex[:8]
+    topic = f"questions/{run}"
+
+    async def ask() -> None:
+        def client(name: str) -> waystation.Client:
+            return waystation.Client(
+                client_id=f"{name}-{run}", connect_points=[f"mqtt://127.0.0.1:{stack.mqtt_port}"]
+            )  # fmt: skip
+
+        async def answer(receiver: waystation.Client) -> None:
+            async for question in receiver.messages():
+                await receiver.reply(question, question.payload.upper())
+
+        async with client("asker") as asker, client("one") as one, client("two") as two:
+            answering = []
+            for receiver in (one, two):
+                await receiver.subscribe(topic)
+                answering.append(asyncio.create_task(answer(receiver)))
+            replies = [reply.payload async for reply in asker.request_all(topic, "hello", timeout_s=600)]
+            assert replies == [b"HELLO", b"HELLO"]
+            with pytest.raises(waystation.NotReceived):
+                await asker.request(f"nowhere-{run}", timeout_s=600)
+            for task in answering:
+                task.cancel()
+
+    asyncio.run(ask())
 
 
 def test_a_sender_that_was_away_finds_its_receipt(stack: Stack) -> None:

@@ -39,6 +39,10 @@ def test_publish_subscribe_and_request(gateway: SocketGateway, tmp_path: Path) -
         assert one.request("@sync-answerer", "hello", timeout_s=20).payload == b"HELLO"
         with pytest.raises(NoReply):
             one.request("@nobody", timeout_s=0.2)
+        for reply in one.request_all("@sync-answerer", "hello", timeout_s=60):
+            assert reply.payload == b"HELLO"
+            break
+        assert list(one.request_all("@nobody", timeout_s=0.2)) == []
         with pytest.raises(LifetimeNotAllowed):
             one.publish("sync/x", lifetime_s=0)
         one.send("sync-answerer", b"").wait(20)
