@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Meta
 
 from bundles.errors import FormatError
+from schemas.errors import UNDECODABLE
 
 PROPERTIES_MAX: Final = 1_000
 """User properties of one message."""
@@ -37,5 +38,5 @@ def decode(raw: bytes) -> Content:
     """The content in `raw`. Raises FormatError."""
     try:
         return _decoder.decode(raw)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except UNDECODABLE as error:
         raise FormatError(f"the content of a bundle is malformed: {error}") from error

@@ -14,6 +14,7 @@ from feeds.errors import FeedRecordError, FeedStateError
 from feeds.merge_settings import MergeSettings
 from feeds.merge_state import StreamState
 from feeds.message import FEEDS, NUMBER_MAX, FeedMessage, checked_stream
+from schemas.errors import UNDECODABLE
 
 VERSION: Final = 1
 RECORD_BYTES_MAX: Final = 128 << 20
@@ -40,7 +41,7 @@ def decode_state(raw: bytes, settings: MergeSettings) -> StreamState:
             raise FeedStateError(f"the state has version {version}, but this program reads version {VERSION}")
         state = _decode_state(content)
         checked_stream(state.stream)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, FeedRecordError) as error:
+    except (*UNDECODABLE, FeedRecordError) as error:
         raise FeedStateError(f"the state is damaged: {error}") from error
     problem = _problem(state, settings)
     if problem is not None:

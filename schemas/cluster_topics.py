@@ -10,7 +10,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from schemas.errors import RecordError
+from schemas.errors import UNDECODABLE, RecordError
 from schemas.origin import CLUSTER_ROOT
 
 VERSION: Final = 1
@@ -45,7 +45,7 @@ def decode_fences(raw: bytes) -> Fences:
     """The fences in a payload. Raises RecordError if it is malformed or of another version."""
     try:
         fences = _decoder.decode(raw)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except UNDECODABLE as error:
         raise RecordError(f"the fence message is malformed: {error}") from error
     if fences.v != VERSION:
         raise RecordError(f"version {fences.v} of a fence message is not {VERSION}")

@@ -11,6 +11,13 @@ WaystationError
 The message of such an error is one sentence for its reader: what was wrong, and what to do.
 """
 
+from typing import Final
+
+import msgspec
+
+UNDECODABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises for bytes that do not follow the declared format. RecursionError: they are nested too deeply."""
+
 
 class WaystationError(Exception):
     """Base of all errors raised by Waystation; its text is meant for the user."""

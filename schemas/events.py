@@ -12,7 +12,7 @@ from typing import Final, Literal, TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from schemas.errors import RecordError
+from schemas.errors import UNDECODABLE, RecordError
 from schemas.origin import Origin
 from schemas.receipts import ReceiptRequest
 
@@ -198,7 +198,7 @@ def decode(kind: type[E], raw: bytes) -> E:
     is nested too deeply."""
     try:
         event = msgspec.json.decode(raw, type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except UNDECODABLE as error:
         raise RecordError(f"not a {kind.__name__}: {error}") from error
     if event.v != 1:
         raise RecordError(f"{kind.__name__} version {event.v} is not 1")

@@ -24,7 +24,7 @@ import msgspec
 from msgspec import Meta
 
 from schemas.envelope import Headers
-from schemas.errors import RecordError
+from schemas.errors import UNDECODABLE, RecordError
 from schemas.leases import HIGHEST_EPOCH, Claimant
 from schemas.members import LONGEST_NAME
 
@@ -79,7 +79,7 @@ def decode_fence(key: bytes, value: bytes | None) -> tuple[int, Claimant | None]
         if _later.decode(value).v > VERSION:
             return epoch, UNKNOWN
         fence = _decoder.decode(value)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except UNDECODABLE as error:
         raise RecordError(f"not a fence: {error}") from error
     if fence.v != VERSION:
         raise RecordError(f"fence version {fence.v} is not {VERSION}")

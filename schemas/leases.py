@@ -29,7 +29,7 @@ from typing import Annotated, Final, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from schemas.errors import RecordError
+from schemas.errors import UNDECODABLE, RecordError
 from schemas.members import LONGEST_NAME
 
 HIGHEST_EPOCH: Final = 2**53 - 1
@@ -142,7 +142,7 @@ def decode_lease(key: bytes | None, value: bytes | None) -> tuple[LeaseKey, Leas
         raise RecordError(f"a lease record of {len(value)} bytes is larger than {LARGEST_RECORD}")
     try:
         record = _decoder.decode(value)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except UNDECODABLE as error:
         later = _of_later_version(found, value)
         if later is None:
             raise RecordError(f"not a lease record: {error}") from error
@@ -160,7 +160,7 @@ def _of_later_version(key: LeaseKey, value: bytes) -> LeaseValue | None:
     """What a record of a later version says for certain; None if it is none."""
     try:
         head = _later.decode(value)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except UNDECODABLE:
         return None
     if head.v <= VERSION:
         return None

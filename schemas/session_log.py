@@ -20,7 +20,7 @@ from typing import NamedTuple
 import msgspec
 
 from schemas.envelope import Incarnation
-from schemas.errors import NewerVersion, RecordError
+from schemas.errors import UNDECODABLE, NewerVersion, RecordError
 
 _SEPARATOR = b"\x00"
 
@@ -254,7 +254,7 @@ def decode(kind: str, raw: bytes) -> Record:
         raise RecordError(f"session log kind {kind!r} is unknown")
     try:
         record: Record = msgspec.json.decode(raw, type=record_type)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except UNDECODABLE as error:
         if (version := _version_in(raw)) > _VERSIONS[kind][-1]:
             raise NewerVersion(f"session log record {kind!r} has the unknown version {version}") from error
         raise RecordError(f"session log record {kind!r} is malformed: {error}") from error
@@ -273,5 +273,5 @@ def _version_in(raw: bytes) -> int:
     """The version that a record says it has, 0 if it says none."""
     try:
         return msgspec.json.decode(raw, type=_Versioned).version
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except UNDECODABLE:
         return 0

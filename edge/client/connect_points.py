@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from edge.client.errors import ClientError
+from schemas.errors import UNDECODABLE
 
 Bearer: TypeAlias = Literal["mqtt", "mqtts", "ws", "wss", "quic", "http", "https"]
 """What access points are asked for."""
@@ -82,7 +83,7 @@ def decode_answer(body: bytes, bearer: str) -> list[ConnectPoint]:
     """The connect points for `bearer` in an access point's answer, in order, each once. Raises NoConnectPoints."""
     try:
         answer = msgspec.json.decode(body, type=_Answer)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+    except UNDECODABLE as error:
         if body.lstrip()[:1] == b"<":
             raise NoConnectPoints("the answer is HTML: perhaps this network has a login page") from None
         raise NoConnectPoints(f"the answer is no list of connect points ({error})") from None

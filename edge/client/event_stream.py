@@ -17,6 +17,7 @@ from mqtt.packets import Properties, Publish
 from mqtt.properties import decode_properties, encode_properties
 from mqtt.topics import is_topic_name
 from mqtt.wire import Reader
+from schemas.errors import UNDECODABLE
 
 EVENT_BYTES_MAX: Final = 24 << 20
 """Above the largest event of a gateway: a packet of 16 MiB in base64, and its properties."""
@@ -155,5 +156,5 @@ def _properties(found: dict[str, Any]) -> Properties | None:
 def _decoded(event: StreamEvent, kind: type[Any]) -> Any:
     try:
         return msgspec.json.decode(event.data, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNDECODABLE as error:
         raise AnswerFault(f"an event is no {event.name} ({error})") from error

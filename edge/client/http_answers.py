@@ -20,6 +20,7 @@ from mqtt.client_events import Closed, EndedBy
 from mqtt.codes import ReasonCode
 from mqtt.errors import LocalProtocolError
 from mqtt.packets import Publish
+from schemas.errors import UNDECODABLE
 
 ANSWER_BYTES_MAX: Final = 64 << 10
 RETRY_AFTER_MAX_S: Final = 60.0
@@ -206,7 +207,7 @@ def _problem(answer: Answer) -> _Problem:
 def _decoded(body: bytes, kind: type[B]) -> B:
     try:
         return msgspec.json.decode(body, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNDECODABLE as error:
         raise AnswerFault(f"the answer's body is not what a gateway writes ({error})") from error
 
 

@@ -33,6 +33,7 @@ from schemas.enrolment import (
     EnrolmentRequest,
     RenewalRequest,
 )
+from schemas.errors import UNDECODABLE
 from schemas.visible import visible
 
 _TEXT_MAX: Final = 300  # of what a stranger says, in an error
@@ -130,7 +131,7 @@ def _checked(answer: HttpAnswer) -> EnrolmentAnswer:
         raise GatewayNotReached(f"the gateway cannot do it now: {said}")
     try:
         return msgspec.json.decode(answer.body, type=EnrolmentAnswer)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except UNDECODABLE as error:
         raise GatewayNotReached(f"the answer is not a gateway's: {error}") from error
 
 
@@ -138,7 +139,7 @@ def _detail(body: bytes) -> str:
     """What a problem (RFC 9457) says, made safe for a terminal."""
     try:
         found = msgspec.json.decode(body, type=dict[str, object])
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except UNDECODABLE:
         return ""
     return visible(str(found.get("detail", ""))[:_TEXT_MAX])
 

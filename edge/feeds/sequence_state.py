@@ -15,6 +15,7 @@ from edge.durable import lock_file, replace_file
 from edge.feeds.errors import SequenceStateError
 from edge.feeds.sequence import Reserved
 from edge.feeds.source import NUMBER_MAX
+from schemas.errors import UNDECODABLE
 
 STATE_BYTES_MAX: Final = 4_096
 
@@ -55,7 +56,7 @@ class SequenceState:
             return None
         except OSError as error:
             raise SequenceStateError(f"{self._path} cannot be read: {error.strerror}") from error
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        except UNDECODABLE as error:
             raise SequenceStateError(self._damaged(str(error))) from error
         if not 0 <= found.epoch <= NUMBER_MAX or not 0 <= found.number <= NUMBER_MAX:
             raise SequenceStateError(self._damaged("epoch or number is not possible"))

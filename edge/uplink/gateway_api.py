@@ -18,6 +18,7 @@ from edge.client.access_point import AccessPoint
 from edge.client.connect_points import ConnectPoint, NoConnectPoints, decode_answer
 from edge.uplink.errors import GatewayProblem, NotReachable
 from edge.uplink.http_transport import Answer, HttpTransport, printable
+from schemas.errors import UNDECODABLE
 from schemas.mesh_api import (
     BUNDLES_PATH,
     CERTIFICATES_PATH,
@@ -204,7 +205,7 @@ def _body(answer: Answer) -> bytes:
         raise NotReachable(text, is_certain=True)
     problem = None
     if answer.content_type == PROBLEM:
-        with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        with contextlib.suppress(*UNDECODABLE):
             problem = msgspec.json.decode(answer.body, type=_Problem)
     if problem is None or problem.status != answer.status:
         raise NotReachable(f"it answers {answer.status}, and is no gateway of ours", is_certain=answer.status < 500)
@@ -216,7 +217,7 @@ def _decoded(answer: Answer, kind: type[T]) -> T:
     body = _body(answer)
     try:
         return msgspec.json.decode(body, type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except UNDECODABLE as error:
         raise NotReachable(f"the answer is no {kind.__name__} ({printable(str(error))})", is_certain=True) from error
 
 

@@ -14,6 +14,7 @@ import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.console.applications import SAMPLES, Answer, Place
+from schemas.errors import UNDECODABLE
 
 TIMEOUT_S = 2.0
 FRESH_S = 2.0
@@ -66,7 +67,7 @@ async def _ask(session: aiohttp.ClientSession, place: Place) -> Answer:
     except aiohttp.ClientConnectorError as error:
         number = error.os_error.errno
         return Answer({}, {}, f"cannot connect: {os.strerror(number) if number else error.os_error}")
-    except (aiohttp.ClientError, msgspec.MsgspecError, UnicodeDecodeError, ValueError, OSError) as error:
+    except (aiohttp.ClientError, *UNDECODABLE, ValueError, OSError) as error:
         return Answer({}, {}, str(error)[:_FAULT_CHARACTERS])
     faults = {part: "" if found.ready else found.detail or "not ready" for part, found in report.parts.items()}
     return Answer(faults, samples)

@@ -15,6 +15,7 @@ import structlog
 
 from gateway.console.applications import Place
 from gateway.console.messages import NoAnswer
+from schemas.errors import UNDECODABLE
 from schemas.journey_api import (
     ID_CHARACTERS,
     JOURNEY_PATH,
@@ -125,7 +126,7 @@ async def _answer(
         number = error.os_error.errno
         reason = os.strerror(number) if number else str(error.os_error)
         return NoAnswer(f"The ledger cannot be reached at {place.address}: {reason}.")
-    except (aiohttp.ClientError, msgspec.MsgspecError, ValueError, OSError) as error:
+    except (aiohttp.ClientError, *UNDECODABLE, ValueError, OSError) as error:
         return NoAnswer(f"The answer from {place.address} is not understood: {str(error)[:_FAULT_CHARACTERS]}")
 
 
@@ -155,7 +156,7 @@ def _refused(status: int, body: bytes, place: Place) -> NoAnswer:
             )
     try:
         said = msgspec.json.decode(body, type=JourneyRefusal).error
-    except msgspec.MsgspecError:
+    except UNDECODABLE:
         if status == 404:
             return NoAnswer(
                 f"The application at {place.address} answers no questions about messages: it is no ledger, an earlier "

@@ -15,7 +15,7 @@ from gateway.shard.session_state import SessionState
 from gateway.sockets.channel import FRAME_BYTES, FRAME_SOCKETS
 from mqtt.connection_state import ConnectionState, OutboundAliasState
 from mqtt.topics import is_topic_name
-from schemas.errors import RecordError
+from schemas.errors import UNDECODABLE, RecordError
 
 VERSION: Final = 1
 CLIENT_BYTES: Final = FRAME_BYTES - 256
@@ -93,5 +93,5 @@ def _decode(decoder: msgspec.msgpack.Decoder[T], raw: bytes) -> T:
         raise RecordError("a record about moved clients is of a version that is not known")
     try:
         return decoder.decode(raw[1:])
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except UNDECODABLE as error:
         raise RecordError(f"a record about moved clients is malformed: {error}") from error

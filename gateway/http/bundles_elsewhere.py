@@ -26,6 +26,7 @@ from gateway.http.bundles_handler import BundlesHandler
 from gateway.http.forwarding import Forwarding, is_from_member
 from gateway.http.identity import Caller, Origin
 from gateway.http.message_presence_handler import decoded
+from schemas.errors import UNDECODABLE
 from schemas.mesh_api import ReceiptResult, ReceiptsAnswer, ReceiptsRequest, WaitingAnswer, WaitingRequest
 from schemas.mesh_settings import MeshSettings
 
@@ -126,7 +127,7 @@ class BundlesElsewhere:
             raise HomeUnreachable(f"the gateway that has the device's home says {status}: ask again")
         try:
             return msgspec.json.decode(body, type=kind)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except UNDECODABLE as error:
             raise HomeUnreachable(f"the gateway that has the device's home gives no answer: {error}") from error
 
     def _asks_others(self, asked: Asked) -> bool:

@@ -16,6 +16,7 @@ from gateway.http.problems import Problem, bad_request
 from gateway.policy.bucket import BucketsByClient, TokenBucket
 from schemas.enrolment import EnrolmentAnswer, EnrolmentRequest, RenewalRequest
 from schemas.enrolment_settings import EnrolmentSettings
+from schemas.errors import UNDECODABLE
 
 T = TypeVar("T", EnrolmentRequest, RenewalRequest)
 
@@ -84,5 +85,5 @@ def _problem(error: TokenError | IssueRefused | CertificateError) -> Problem:
 def _decoded(body: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(body, type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except UNDECODABLE as error:
         raise bad_request("malformed_body", f"the body is not an enrolment request: {error}") from error

@@ -18,6 +18,7 @@ from gateway.shard.message_presence import Place
 from gateway.slices import in_slices
 from mqtt.codes import ReasonCode
 from mqtt.packets import Publish
+from schemas.errors import UNDECODABLE
 from schemas.events import CLOCKS_APART_S, MessagePresenceEvent
 from schemas.mesh_api import (
     EVENTS_MAX,
@@ -207,7 +208,7 @@ def decoded(body: bytes, kind: type[T]) -> T:
     """The JSON in a body. Raises Problem 400."""
     try:
         return msgspec.json.decode(body, type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except UNDECODABLE as error:
         raise bad_request("malformed_body", f"the body is not as /openapi.json describes it: {error}") from error
 
 

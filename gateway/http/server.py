@@ -46,6 +46,7 @@ from gateway.timed_connection import TLS_CLOSE_S
 from schemas.access_settings import trusts_this_machine
 from schemas.enrolment import ENROLMENTS_PATH, RENEWAL_PATH, EnrolmentAnswer
 from schemas.enrolment import REQUEST_BYTES_MAX as ENROLMENT_BYTES
+from schemas.errors import UNDECODABLE
 from schemas.mesh_api import QUERY_PATH, REPORTS_PATH
 from schemas.settings import GatewaySettings
 from schemas.this_machine import names_this_machine
@@ -305,7 +306,7 @@ class HttpServer:
         body = await self.bodies.read_json(request, _ACKNOWLEDGEMENT_BYTES)
         try:
             last = event_id(msgspec.json.decode(body, type=Acknowledgement).last_event_id)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except UNDECODABLE as error:
             raise bad_request("malformed_body", 'the body is not {"last_event_id": "…"}') from error
         if not caller.is_known:
             raise Problem(404, "no_stream", "a stream without a client name needs no acknowledgements")

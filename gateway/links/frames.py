@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Meta
 
 from gateway.errors import LinkProtocolError
+from schemas.errors import UNDECODABLE
 from schemas.leases import Claimant
 from schemas.members import LONGEST_NAME
 
@@ -99,7 +100,7 @@ class FrameReader:
 def _hello(payload: bytes) -> Claimant:
     try:
         hello = _decoder.decode(payload)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except UNDECODABLE as error:
         raise LinkProtocolError(f"not a hello: {error}") from error
     if hello.v != 1:
         raise LinkProtocolError(f"a hello of version {hello.v}, not 1")

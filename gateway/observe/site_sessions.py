@@ -18,6 +18,7 @@ from gateway.host.host_server import HostServer
 from gateway.observe.sessions import detail
 from gateway.shard.arrivals import Kicked
 from gateway.shard.home import Home
+from schemas.errors import UNDECODABLE
 
 SESSION: Final = "/admin/session"
 CONNECTION: Final = "/admin/connection"
@@ -83,7 +84,7 @@ class SiteSessions:
         try:
             body = await answer.read(_ANSWER_BYTES, _READ_S)
             found = msgspec.json.decode(body, type=dict[str, Any])
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except UNDECODABLE as error:
             raise HomeUnreachable(f"{name} answers with what is no JSON: {error}") from error
         finally:
             answer.close()

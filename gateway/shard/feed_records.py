@@ -30,7 +30,7 @@ from feeds.message import FEEDS, Feed, FeedMessage
 from gateway.record import Record
 from gateway.shard.messages import Message, message_of
 from schemas.envelope import EVERYONE, FEEDS_HEADER, ROUTED, Headers, Instruction, Meta
-from schemas.errors import RecordError
+from schemas.errors import UNDECODABLE, RecordError
 from schemas.feed_topics import FEEDS_ROOT
 from schemas.fences import EPOCH_HEADER, epoch_headers, epoch_of
 
@@ -174,7 +174,7 @@ def _copy(record: Record, headers: Headers, meta: Meta, *, is_own: bool) -> Feed
 def _decision(record: Record) -> DecisionRecord:
     try:
         found = _decoder.decode(record.value() or b"")
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except UNDECODABLE as error:
         raise RecordError(f"decisions about a feed are malformed: {error}") from error
     if found.version != VERSION:
         raise RecordError(f"version {found.version} of decisions about a feed is not {VERSION}")

@@ -20,7 +20,7 @@ import msgspec
 
 from feeds.merge_state import StreamState
 from gateway.shard.spool_versions import check_version, malformed
-from schemas.errors import RecordError
+from schemas.errors import UNDECODABLE, RecordError
 
 VERSION: Final = 1
 Natural = Annotated[int, msgspec.Meta(ge=0)]
@@ -107,7 +107,7 @@ def checked(key: bytes, value: bytes | None) -> bytes:
         if key[-2:] not in (b"/0", b"/1"):
             raise RecordError("its key names no place")
         state = _decoder.decode(value)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, RecordError) as error:
+    except (*UNDECODABLE, RecordError) as error:
         raise malformed(key, value or b"", VERSION, error) from error
     check_version(key, state.version, VERSION)
     return value

@@ -41,7 +41,7 @@ import msgspec
 
 from gateway.shard.messages import Assignment, Message, Outcome, Sending
 from schemas.envelope import SENDER_HEADER, SHARE_HEADER, Headers, Incarnation
-from schemas.errors import RecordError
+from schemas.errors import UNDECODABLE, RecordError
 from schemas.leases import HIGHEST_EPOCH
 from schemas.session_log import SubscriptionRecord
 
@@ -192,6 +192,6 @@ def decode(value: bytes, headers: Headers) -> ShareMessage | None:
         raise RecordError(f"version {headers[0][1]!r} of a message about share groups is not {_VERSION!r}")
     try:
         message: ShareMessage = _decoder.decode(value)
-    except msgspec.MsgspecError as error:
+    except UNDECODABLE as error:
         raise RecordError(f"a message about share groups is malformed: {error}") from error
     return message

@@ -45,7 +45,7 @@ from gateway.shard.spool_batch import FurtherInstruction, NumberedMessage, Part,
 from gateway.shard.spool_versions import about, check_version, malformed, version_in
 from gateway.shard.taken_bundles import checked
 from schemas.envelope import Instruction
-from schemas.errors import NewerVersion, RecordError
+from schemas.errors import UNDECODABLE, NewerVersion, RecordError
 
 MARKER_KEY = b"c"
 VERSION = 1
@@ -323,7 +323,7 @@ def _decoded(decoder: msgspec.msgpack.Decoder[V], key: bytes, value: bytes | Non
         raise _error(key, "has no value")
     try:
         found = decoder.decode(value)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except UNDECODABLE as error:
         raise malformed(key, value, VERSION, error) from error
     check_version(key, found.version, VERSION)
     return found

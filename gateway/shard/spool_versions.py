@@ -6,7 +6,7 @@ holds for all releases, so each can tell what a later one has written from what 
 
 import msgspec
 
-from schemas.errors import NewerVersion, RecordError
+from schemas.errors import UNDECODABLE, NewerVersion, RecordError
 
 _SHOWN = 80
 """Bytes of a key that an error shows."""
@@ -16,7 +16,7 @@ def version_in(value: bytes) -> int:
     """The version that a value says it has; 0 if it says none."""
     try:
         found = msgspec.msgpack.decode(value)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except UNDECODABLE:
         return 0
     if isinstance(found, dict):
         version = found.get("version", 0)

@@ -34,7 +34,7 @@ import msgspec
 from gateway.shard.messages import Message
 from gateway.shard.spool_versions import check_version, malformed
 from schemas.envelope import BUNDLE_WINDOW
-from schemas.errors import RecordError
+from schemas.errors import UNDECODABLE, RecordError
 
 VERSION: Final = 1
 
@@ -228,7 +228,7 @@ def checked(key: bytes, value: bytes) -> bytes:
         low_water = record.low_water
         if record.base > low_water or any(s - low_water >= BUNDLE_WINDOW for s, _ in record.recent):
             raise RecordError("its sequences are too far from its low-water mark")
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecordError) as error:
+    except (*UNDECODABLE, RecordError) as error:
         raise malformed(key, value, VERSION, error) from error
     check_version(key, record.version, VERSION)
     return value

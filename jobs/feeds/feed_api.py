@@ -12,6 +12,7 @@ from urllib.request import HTTPRedirectHandler, HTTPSHandler, ProxyHandler, Requ
 import msgspec
 
 from jobs.errors import FeedCommandError
+from schemas.errors import UNDECODABLE
 from schemas.feed_api import FEEDS_PATH, BrokeredPair, FeedAssignment, FeedDetail, FeedList
 from schemas.feed_words import Slot
 
@@ -53,7 +54,7 @@ class FeedApi(NamedTuple):
     def _ask(self, method: str, path: str, kind: type[T], body: Any = None) -> T:
         try:
             return msgspec.json.decode(self._send(method, path, body), type=kind)
-        except msgspec.MsgspecError as error:
+        except UNDECODABLE as error:
             raise FeedCommandError(
                 f"the gateway at {self.url} answered something else than expected: {error}"
             ) from error

@@ -10,6 +10,7 @@ import msgspec
 from edge.durable import lock_file, replace_file
 from edge.feeds.adapter.resume import Checkpoint
 from edge.feeds.errors import CheckpointError
+from schemas.errors import UNDECODABLE
 
 NAME: Final = "checkpoint.json"
 BYTES_MAX: Final = 64 << 20
@@ -50,7 +51,7 @@ class CheckpointFile:
             return None
         except OSError as error:
             raise CheckpointError(f"{self._path} cannot be read: {error.strerror}") from error
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        except UNDECODABLE as error:
             raise CheckpointError(
                 f"{self._path} is damaged ({error}): remove it, and a file is read from its beginning"
             ) from error

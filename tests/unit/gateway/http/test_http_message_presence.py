@@ -202,10 +202,12 @@ def test_what_is_malformed_is_refused_with_the_reason(tmp_path: Path) -> None:
         assert (await say(harness, "expired", agent="somebody")).reason == "malformed_body"
         assert (await say(harness, "expired", message_id="a%20b")).reason == "malformed_message_id"
         assert (await ask(harness, "x" * 129)).reason == "malformed_message_id"
-        nameless = await harness.request(
-            "POST", f"/v1/message-presence/{ID}", data=b"{}", headers={"Content-Type": "application/json"}
-        )
+        json = {"Content-Type": "application/json"}
+        nameless = await harness.request("POST", f"/v1/message-presence/{ID}", data=b"{}", headers=json)
         assert nameless.reason == "nameless_client"
+        deep, named = b'{"x":' + b"[" * 2_000 + b"]" * 2_000 + b"}", {"X-Client-Id": "c", **json}
+        nested = await harness.request("POST", f"/v1/message-presence/{ID}", data=deep, headers=named)
+        assert nested.reason == "malformed_body"
         assert (await harness.request("DELETE", f"/v1/message-presence/{ID}")).headers["Allow"] == "GET, POST"
         assert said(harness) == []
 
