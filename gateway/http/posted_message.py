@@ -2,7 +2,9 @@
 
 import base64
 import re
-from typing import Any, Final, NamedTuple
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, TypeVar
 
 from multidict import CIMultiDictProxy
 
@@ -14,6 +16,7 @@ from mqtt.packets import Publish
 from mqtt.topics import is_topic_name
 
 PARAMETERS: Final = ("expiry", "qos", "response_topic", "retain")
+QOS: Final[Mapping[str, int]] = MappingProxyType({"0": 0, "1": 1})
 
 FORM: Final = "application/x-www-form-urlencoded"
 """curl's default for any body, so it counts as no content type."""
@@ -27,6 +30,8 @@ CONTENT_TYPE_PATTERN: Final = "^[!-~]([ -~]*[!-~])?$"
 _KEY = re.compile(KEY_PATTERN[:-1])
 _CONTENT_TYPE = re.compile(CONTENT_TYPE_PATTERN[:-1])
 
+T = TypeVar("T")
+
 
 class Posted(NamedTuple):
     """A posted message without its payload, which is read later; `key` is its Idempotency-Key, "" if none."""
@@ -37,22 +42,35 @@ class Posted(NamedTuple):
 
 def posted(raw_destination: str, query: Query, headers: CIMultiDictProxy[str]) -> Posted:
     """Raises Problem 400, which says what is wrong."""
-    topic = decode_percent(raw_destination, "the destination")
+    topic = destination(raw_destination)
+    qos = one_of(query, "qos", QOS, 1)
+    retain = one_of(query, "retain", {"true": True, "false": False}, False)
+    properties = _properties(query, headers)
+    query.done(PARAMETERS)
+    key = idempotency_key(headers)
+    return Posted(Publish(topic, b"", qos, retain, False, qos, properties or None), key)
+
+
+def destination(raw: str) -> str:
+    """The topic in a path, which is still encoded. Raises Problem 400."""
+    topic = decode_percent(raw, "the destination")
     if not is_topic_name(topic):
         raise bad_request(
             "topic_name_invalid", "the destination is not a topic name: 1 to 65,535 bytes without +, # and U+0000"
         )
-    qos = _one_of(query, "qos", {"0": 0, "1": 1}, 1)
-    retain = _one_of(query, "retain", {"true": True, "false": False}, False)
-    properties = _properties(query, headers)
-    query.done(PARAMETERS)
+    return topic
+
+
+def idempotency_key(headers: CIMultiDictProxy[str]) -> str:
+    """The request's Idempotency-Key, "" if none. Raises Problem 400."""
     key = one_header(headers, "Idempotency-Key")
     if key is not None and not _KEY.fullmatch(key):
         raise bad_request("malformed_idempotency_key", "an Idempotency-Key must have 1 to 255 visible ASCII characters")
-    return Posted(Publish(topic, b"", qos, retain, False, qos, properties or None), key or "")
+    return key or ""
 
 
-def _one_of(query: Query, name: str, allowed: dict[str, Any], default: Any) -> Any:
+def one_of(query: Query, name: str, allowed: Mapping[str, T], default: T) -> T:
+    """What a parameter means, by its text. Raises Problem 400 for another text."""
     text = query.take(name)
     if text is None:
         return default
@@ -70,11 +88,9 @@ def _properties(query: Query, headers: CIMultiDictProxy[str]) -> dict[str, Any]:
                 "malformed_parameter", f"expiry must be a whole number of seconds from 0 to {EXPIRY_MAX_S}"
             )
         found["message_expiry_interval"] = int(expiry)
-    content_type = one_header(headers, "Content-Type")
-    if content_type and content_type.lower() != FORM:
-        if not _CONTENT_TYPE.fullmatch(content_type):
-            raise bad_request("malformed_header", "Content-Type must have only printable ASCII characters")
-        found["content_type"] = content_type
+    kind = content_type(headers)
+    if kind:
+        found["content_type"] = kind
     response_topic = query.take("response_topic")
     if response_topic is not None:
         if not is_topic_name(response_topic):
@@ -86,10 +102,30 @@ def _properties(query: Query, headers: CIMultiDictProxy[str]) -> dict[str, Any]:
             found["correlation_data"] = base64.b64decode(correlation, validate=True)
         except ValueError as error:
             raise bad_request("malformed_header", "Correlation-Data is not base64") from error
-    pairs = [pair for line in headers.getall("User-Property", []) for pair in _pairs(line)]
+    pairs = user_properties(headers)
     if pairs:
         found["user_property"] = pairs
     return found
+
+
+def content_type(headers: CIMultiDictProxy[str]) -> str:
+    """The message's content type, "" if none. Raises Problem 400."""
+    kind = one_header(headers, "Content-Type")
+    if not kind or kind.lower() == FORM:
+        return ""
+    if not is_content_type(kind):
+        raise bad_request("malformed_header", "Content-Type must have only printable ASCII characters")
+    return kind
+
+
+def is_content_type(text: str) -> bool:
+    """Whether a message's content type can stand in a header."""
+    return _CONTENT_TYPE.fullmatch(text) is not None
+
+
+def user_properties(headers: CIMultiDictProxy[str]) -> list[tuple[str, str]]:
+    """The message's user properties, in order. Raises Problem 400."""
+    return [pair for line in headers.getall("User-Property", []) for pair in _pairs(line)]
 
 
 def _pairs(line: str) -> list[tuple[str, str]]:
