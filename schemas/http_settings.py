@@ -11,6 +11,9 @@ from schemas.sections import Positive, Seconds, Section
 REQUEST_BYTES: Final = 4_194_304
 """The most that a request's body may have for which no setting says so."""
 
+REQUEST_TIMEOUT_MAX_S: Final = 86_400
+"""The longest that a setting lets a request wait for replies."""
+
 
 class HttpSettings(Section, frozen=True, kw_only=True):
     """The HTTP bearer. `limits.packet_bytes` limits its bodies, and its connections count like all others."""
@@ -29,6 +32,11 @@ class HttpSettings(Section, frozen=True, kw_only=True):
     stream_expiry_s: Positive
     idempotency_keys: Positive
     idempotency_s: Seconds
+    waiting_requests: Positive
+    waiting_requests_per_client: Positive
+    request_timeout_s: Annotated[int, Meta(ge=1, le=REQUEST_TIMEOUT_MAX_S)]
+    request_timeout_max_s: Annotated[int, Meta(ge=1, le=REQUEST_TIMEOUT_MAX_S)]
+    reply_bytes: Positive
     origins: list[str]
 
 
@@ -42,4 +50,9 @@ def check_http(http: HttpSettings, packet_bytes: int, mesh: MeshSettings) -> Non
         raise SettingsError(
             f"gateway.http.arriving_bytes = {http.arriving_bytes} is too small: the largest body would never be taken; "
             f"allowed: at least {setting} = {largest}"
+        )
+    if http.request_timeout_s > http.request_timeout_max_s:
+        raise SettingsError(
+            f"gateway.http.request_timeout_s = {http.request_timeout_s} is too long; "
+            f"allowed: at most gateway.http.request_timeout_max_s = {http.request_timeout_max_s}"
         )

@@ -15,12 +15,15 @@ from gateway.http.problems import Problem, problem_response
 from gateway.timed_connection import TimedConnection
 
 STREAM = "/v1/stream"
+REQUESTS = "/v1/requests/"
+"""What the paths of requests begin with."""
 _FEED_EVENTS = re.compile("/v1/feeds/[^/]+/events")
 
 
-def is_stream(path: str) -> bool:
-    """Whether the answer to a request for this path is a stream of events."""
-    return path == STREAM or _FEED_EVENTS.fullmatch(path) is not None
+def ends_with_client(path: str) -> bool:
+    """Whether the answer for this path is a stream of events, or waits for replies: then a client that sends no more
+    has left."""
+    return path == STREAM or path.startswith(REQUESTS) or _FEED_EVENTS.fullmatch(path) is not None
 
 
 class HttpConnection(TimedConnection):
@@ -46,13 +49,14 @@ class HttpConnection(TimedConnection):
             self.force_close()
 
     def eof_received(self) -> bool | None:  # type: ignore[override]  # asyncio's signature
-        """The client sends no more. It still gets the answers to complete requests. A stream ends, because a client
-        that only listens cannot be told from one that has left. TLS has no half-closed connections."""
+        """The client sends no more. It still gets the answers to complete requests. A stream ends, and so does what
+        waits for replies, because a client that only listens cannot be told from one that has left. TLS has no
+        half-closed connections."""
         if self.request is None or self.ssl_context is not None or (self._waiter is not None and not self._messages):
             return None
         asked = [(self.request.rel_url, self.request.content)]
         asked += [(m.url, payload) for m, payload in self._messages if isinstance(m, RawRequestMessage)]
-        self.is_ended = all(payload.is_eof() and not is_stream(url.path_safe) for url, payload in asked)
+        self.is_ended = all(payload.is_eof() and not ends_with_client(url.path_safe) for url, payload in asked)
         return self.is_ended or None
 
     @property

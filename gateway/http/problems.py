@@ -21,7 +21,7 @@ CHALLENGES: Final = ('Basic realm="waystation", charset="UTF-8"', 'Bearer realm=
 STATUSES: Final = (
     *(200, 202, 204),
     *(400, 401, 403, 404, 405, 408, 409, 413, 415, 417, 422, 429, 431),
-    *(500, 503, 505),
+    *(500, 502, 503, 504, 505),
 )
 """Every status that a request may be answered with."""
 

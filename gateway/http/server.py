@@ -37,6 +37,7 @@ from gateway.http.message_presence_handler import (
 from gateway.http.openapi import openapi
 from gateway.http.posted_message import posted
 from gateway.http.problems import Problem, bad_request, problem_response, refusal
+from gateway.http.requests_handler import RequestsHandler
 from gateway.http.responses import json_response
 from gateway.http.streams import Acknowledgement, Streams, event_id, stream_request
 from gateway.http.target import query_of, raw_tail
@@ -92,6 +93,9 @@ class HttpServer:
         self._connect_handler = ConnectHandler(access_point, settings.limits.client_id_bytes)
         self._enrolment_handler = EnrolmentHandler(enrolment, settings.enrolment, asyncio.get_running_loop().time)
         self._feeds_handler = FeedsHandler(feeds, hosts, settings.http, self.bodies, self._caller, self._cross_origin)
+        self._requests_handler = RequestsHandler(
+            hosts, settings.http, self.bodies, self._publisher, self._caller, self._cross_origin
+        )
         self._openapi = msgspec.json.encode(openapi(settings))
         self._checks_host = trusts_this_machine(settings.host, settings.authentication)
         self._requests = 0
@@ -114,6 +118,7 @@ class HttpServer:
                 web.post(ENROLMENTS_PATH, self._enrol),
                 web.post(RENEWAL_PATH, self._renew),
                 *self._feeds_handler.routes(),
+                *self._requests_handler.routes(),
                 web.get(_OPENAPI, self._describe, allow_head=False),
             ]
         )
@@ -158,6 +163,7 @@ class HttpServer:
         self._streams.stop()
         self._forwarding.stop()
         self._feeds_handler.stop()
+        self._requests_handler.stop()
         self._server.pre_shutdown()
         await self._server.shutdown(_STOP_TIMEOUT_S)
         if self._hosts.relays is not None:
@@ -193,7 +199,11 @@ class HttpServer:
         handler = await self._handler(request)
         if self._is_stopping:
             raise Problem(503, "server_shutting_down", "the gateway is being stopped; try again later", close=True)
-        if handler in (self._stream, self._feeds_handler.stream):  # these have limits of their own
+        if handler in (
+            self._stream,
+            self._feeds_handler.stream,
+            self._requests_handler.ask,
+        ):  # these have limits of their own
             return await handler(request)
         if self._requests >= self._settings.requests:
             raise Problem(503, "too_many_requests_at_once", "too many concurrent requests; nothing was done, try again")

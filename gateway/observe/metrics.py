@@ -14,6 +14,7 @@ from gateway.host.host_server import HostServer
 from gateway.kafka_stats import KafkaStats
 from gateway.observe.counts import count_families
 from gateway.observe.session_stats import SessionStats
+from gateway.shard.arrivals import REPLY_INBOX
 from gateway.shard.home import Home
 from gateway.shard.node import Node
 
@@ -26,6 +27,7 @@ _CLIENTS = (
     ("quic", "mqtt3.1.1"),
     ("quic", "mqtt5"),
     ("tcp", "http"),
+    ("tcp", REPLY_INBOX),
 )
 """Bearers and protocols of clients; each has a series from the start."""
 

@@ -1,12 +1,16 @@
 """Clients as a home gets to know them: who comes, and how it goes."""
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from gateway.shard.rules import EVERYTHING, ClientRules
 from schemas.session_log import WillRecord
 
 LOST_CONNECTING = "connection_lost_while_connecting"
 """Why a connection ended that never got its CONNACK: lost, but its will was never accepted."""
+
+REPLY_INBOX: Final = "http-request"
+"""The protocol of a session that only gets the replies to one HTTP request. Nobody asks whether it is online, so
+presence does not report it (R6)."""
 
 
 class Arrival(NamedTuple):

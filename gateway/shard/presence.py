@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 import structlog
 
+from gateway.shard.arrivals import REPLY_INBOX
 from gateway.shard.node import Node
 from gateway.shard.session import Session
 from schemas.events import PresenceEvent, encode
@@ -32,6 +33,9 @@ class PresenceReporter:
         protocol: str = "",
         reason: str = "",
     ) -> None:
+        """Writes the event; nothing for an inbox of replies."""
+        if session.protocol == REPLY_INBOX:
+            return
         presence = PresenceEvent(
             client=session.client,
             event=event,

@@ -25,6 +25,7 @@ from gateway.http.openapi import openapi
 from gateway.http.posted_message import CONTENT_TYPE_PATTERN, FORM, KEY_PATTERN
 from gateway.http.posted_message import PARAMETERS as PUBLISH_PARAMETERS
 from gateway.http.problems import STATUSES
+from gateway.http.requested import PARAMETERS as REQUEST_PARAMETERS
 from gateway.http.stream_events import EVENT_ID_PATTERN
 from gateway.http.streams import PARAMETERS as STREAM_PARAMETERS
 from gateway.http.streams import WAIT_MAX_S
@@ -64,6 +65,7 @@ from schemas.states import MessagePresenceState
 from tests.draw import examples
 from tests.unit.gateway.http.enrolment_files import authority_directory, enrolment_settings, request_to
 from tests.unit.gateway.http.http_harness import HttpHarness, run
+from tests.unit.gateway.http.responder import Request, Responder, echo, responding
 
 EXAMPLES = 15
 MESH = (
@@ -79,6 +81,7 @@ FEEDS = (
 PROPERTIES = ("content_type", "correlation_data", "expiry", "response_topic", "user_properties")
 OPERATIONS = [
     ("/v1/messages/{destination}", "POST"),
+    ("/v1/requests/{destination}", "POST"),
     ("/v1/stream", "GET"),
     ("/v1/stream/ack", "POST"),
     ("/v1/message-presence/{id}", "GET"),
@@ -117,8 +120,10 @@ def described(tmp_path_factory: pytest.TempPathFactory) -> Iterator[schemathesis
         enrolment = enrolment_settings(authority_directory(tmp_path_factory.mktemp("authority")))
         directory = tmp_path_factory.mktemp("harness")
         options: dict[str, Any] = {"gateway": {"enrolment": enrolment}, "feeds": {"names": ["radar"]}}
-        harness = await HttpHarness(directory, {"kafka_timeout_s": 0.5}, **options).start()
+        http = {"kafka_timeout_s": 0.5, "request_timeout_s": 1}
+        harness = await HttpHarness(directory, http, **options).start()
         HttpHarness.started.remove(harness)  # it ends with the module
+        await responding(harness, answer_requests, "#")
         ports.append(harness.port)
         ready.set()
         await stopping.wait()
@@ -138,10 +143,17 @@ def described(tmp_path_factory: pytest.TempPathFactory) -> Iterator[schemathesis
     assert not left
 
 
+def answer_requests(responder: Responder, request: Request) -> None:
+    if "correlation_data" in request.properties and request.properties.get("response_topic", "").startswith("@"):
+        echo(responder, request)
+
+
 def abide(case: schemathesis.Case) -> None:
     """The rules between parameters, which their descriptions state in words."""
     if "Idempotency-Key" in case.headers:  # needs a client, and is used for one message
         case.headers["X-Client-Id"] = f"client-{uuid4().hex}"
+    if case.path.startswith("/v1/requests/"):
+        case.query["timeout"] = 1
     if case.path == "/v1/message-presence/{id}" and case.method == "POST":
         case.headers["X-Client-Id"] = "agent"
         if case.body["event"] in ("propagated", "delivered"):
@@ -231,6 +243,8 @@ def test_every_parameter_is_described() -> None:
     paths = openapi(process_settings({}).gateway)["paths"]
     published = _parameters(paths["/v1/messages/{destination}"]["post"])
     streamed = _parameters(paths["/v1/stream"]["get"])
+    asking = _parameters(paths["/v1/requests/{destination}"]["post"])
+    assert {name for name, parameter in asking.items() if parameter["in"] == "query"} == set(REQUEST_PARAMETERS)
     assert {name for name, parameter in published.items() if parameter["in"] == "query"} == set(PUBLISH_PARAMETERS)
     assert {name for name, parameter in streamed.items() if parameter["in"] == "query"} == set(STREAM_PARAMETERS)
     asked = _parameters(paths["/v1/connect"]["get"])
@@ -246,6 +260,8 @@ def test_patterns_and_limits_are_those_of_the_gateway() -> None:
     assert schemas["EventId"]["pattern"] == EVENT_ID_PATTERN
     assert paths["/v1/message-presence/{id}"]["parameters"][0]["schema"]["pattern"] == MESSAGE_ID_PATTERN
     assert _parameters(published)["Idempotency-Key"]["schema"]["pattern"] == KEY_PATTERN
+    asked = paths["/v1/requests/{destination}"]["post"]
+    assert _parameters(asked)["Idempotency-Key"]["schema"]["pattern"] == KEY_PATTERN
     assert _parameters(published)["expiry"]["schema"]["maximum"] == EXPIRY_MAX_S
     assert _parameters(paths["/v1/stream"]["get"])["wait"]["schema"]["maximum"] == WAIT_MAX_S
     unsubscribed = paths["/v1/feeds/{feed}/subscribers/{subscriber}"]["parameters"]

@@ -1,0 +1,187 @@
+"""Serves requests at the gateway that has their reply inboxes: publishes, waits, answers (R6; MQTT 5.0, 4.10).
+
+A request is served in four steps:
+
+1. A session without expiry attaches, whose client id is the reply address (:mod:`gateway.http.reply_address`). Nothing
+   of it is written to Kafka, and presence does not report it.
+2. The message is published for the caller, with the session's inbox as Response Topic, and Correlation Data. It expires
+   when the request's time is over, so that nobody answers in vain.
+3. Replies come to the session and wait in its link (:mod:`gateway.http.reply_link`) until they are written.
+4. Whatever ends the request ends the session. The home drops what comes to an inbox without a session, so late replies
+   take no memory.
+
+The session attaches before the message is published, so that no reply comes too early. When the shard moves, when the
+gateway stops, or when the same request is made again with its key, the home ends the session, and the requester is told
+why.
+"""
+
+import asyncio
+from typing import Final
+
+import structlog
+from aiohttp import web
+
+from gateway.errors import BusError
+from gateway.host.authenticator import NotAdmitted
+from gateway.host.host_server import HostServer
+from gateway.http.http_publisher import HttpPublisher, Stored
+from gateway.http.identity import Caller
+from gateway.http.problems import Problem, not_admitted, refusal
+from gateway.http.reply_address import ReplyAddress
+from gateway.http.reply_format import REQUEST_ID, reply_headers
+from gateway.http.reply_link import ReplyLink, TooLarge
+from gateway.http.requested import Requested
+from gateway.shard.arrivals import REPLY_INBOX, Arrival
+from gateway.shard.rules import FOR_EVER
+from mqtt.codes import ReasonCode
+from schemas.http_settings import HttpSettings
+
+REPLAYED: Final = "Idempotency-Replayed"
+
+log = structlog.get_logger(__name__)
+
+
+class RequestExchange:
+    """All requests that one gateway serves."""
+
+    def __init__(self, hosts: HostServer, settings: HttpSettings, publisher: HttpPublisher) -> None:
+        self._hosts = hosts
+        self._settings = settings
+        self._publisher = publisher
+        self._links: set[ReplyLink] = set()
+
+    def stop(self) -> None:
+        """Ends every request with the reason that the gateway is shutting down."""
+        for link in self._links:
+            link.disconnect(ReasonCode.SERVER_SHUTTING_DOWN)
+
+    async def serve(
+        self,
+        request: web.BaseRequest,
+        caller: Caller,
+        asked: Requested,
+        address: ReplyAddress,
+        headers: dict[str, str],
+    ) -> web.StreamResponse:
+        """The response, already written, with `headers` besides. Raises Problem, also for a request without a reply;
+        NotAdmitted if a shard that it needs is not here."""
+        link = ReplyLink(self._hosts, address.correlation, self._settings.reply_bytes, 1)
+        self._links.add(link)
+        ending = None
+        try:
+            await self._attach_in_time(link, caller, address.client)
+            if caller.rules.until < FOR_EVER:
+                left_s = caller.rules.until - self._hosts.clock()
+                ending = asyncio.get_running_loop().call_later(left_s, link.disconnect, ReasonCode.NOT_AUTHORIZED)
+            until = asyncio.get_running_loop().time() + asked.timeout_s
+            packet = asked.posted.packet
+            assert packet.properties is not None
+            packet.properties["response_topic"] = f"@{address.client}"
+            packet.properties["correlation_data"] = address.correlation
+            stored = await self._publisher.publish(caller, asked.posted)
+            return await self._answer(request, link, stored, asked, until, headers | _about(stored))
+        finally:
+            self._links.discard(link)
+            if ending is not None:
+                ending.cancel()
+            link.leave()
+
+    async def _answer(
+        self,
+        request: web.BaseRequest,
+        link: ReplyLink,
+        stored: Stored,
+        asked: Requested,
+        until: float,
+        headers: dict[str, str],
+    ) -> web.StreamResponse:
+        """The first reply."""
+        replies = await link.take(until)
+        if not replies:
+            raise _unanswered(link.ended, asked, stored)
+        first = replies[0]
+        if isinstance(first, TooLarge):
+            raise _too_large(f"the reply has {first.size} bytes; allowed: {self._settings.reply_bytes}")
+        fields = reply_headers(first.message, self._settings.header_bytes, self._settings.header_fields)
+        if fields is None:
+            raise _too_large("the user properties of the reply do not fit into headers")
+        fields.update(headers)
+        response = web.StreamResponse(headers=fields)
+        response.content_length = len(first.message.payload)
+        try:
+            async with asyncio.timeout(self._settings.write_timeout_s):
+                await response.prepare(request)
+                await response.write(first.message.payload)
+                await response.write_eof()
+        except TimeoutError:  # the client does not read: unsent data would keep the connection open
+            if request.transport is not None:
+                request.transport.abort()
+            return response
+        link.acknowledge([first])
+        return response
+
+    async def _attach_in_time(self, link: ReplyLink, caller: Caller, client: str) -> None:
+        """Returns once the inbox is there. It attaches in the background, so that no session is left half set up when
+        the requester leaves: then it ends as soon as it is there. Raises Problem."""
+        answered: asyncio.Future[Problem | None] = asyncio.get_running_loop().create_future()
+
+        async def attach() -> None:
+            problem = await self._attach(link, caller, client)
+            if not answered.done():
+                answered.set_result(problem)
+
+        self._hosts.spawn(attach())
+        done, _ = await asyncio.wait([answered], timeout=self._settings.kafka_timeout_s)
+        if not done:
+            raise Problem(503, "kafka_timeout", "the inbox for replies was not there in time; nothing was sent")
+        problem = answered.result()
+        if problem is not None:
+            raise problem
+
+    async def _attach(self, link: ReplyLink, caller: Caller, client: str) -> Problem | None:
+        if not self._hosts.home.has_capacity(client):
+            return refusal(ReasonCode.QUOTA_EXCEEDED)
+        window = self._settings.stream_window
+        arrival = Arrival(client, True, 0, None, window, caller.peer, REPLY_INBOX, caller.rules)
+        try:
+            link.attach(await self._hosts.home.attach(arrival, link))
+        except NotAdmitted as error:
+            return not_admitted(error, has_credentials=True)
+        except BusError as error:
+            log.warning("request refused", client=caller.client, reason=str(error))
+            return refusal(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR)
+        return None
+
+
+def _too_large(detail: str) -> Problem:
+    return Problem(502, "reply_too_large", detail)
+
+
+def _unanswered(ended: ReasonCode | None, asked: Requested, stored: Stored) -> Problem:
+    """Why a request that was sent has no reply. `ended`: why the gateway has ended it, None if its time is over."""
+    again = "ask again with the same Idempotency-Key" if asked.posted.key else "asking again sends a second request"
+    match ended:
+        case None:
+            status, reason, detail = 504, "no_reply", f"no reply within {asked.timeout_s} s"
+        case ReasonCode.SERVER_SHUTTING_DOWN:
+            status, reason, detail = 503, "server_shutting_down", f"the gateway is being stopped; {again}"
+        case ReasonCode.SESSION_TAKEN_OVER:
+            status, reason, detail = (
+                409,
+                "asked_again",
+                "the same request was made again, and waits instead",
+            )
+        case ReasonCode.NOT_AUTHORIZED:
+            status, reason, detail = 403, "not_authorized", "the credentials are no longer valid"
+        case ReasonCode.ADMINISTRATIVE_ACTION:
+            status, reason, detail = 503, "administrative_action", f"an operator has ended the request; {again}"
+        case _:
+            status, reason, detail = 503, "server_moved", f"another gateway has the inbox for replies now; {again}"
+    if stored.replayed and ended is None:
+        detail += "; the request was sent before, with this key, and an earlier reply is not kept"
+    return Problem(status, reason, detail, headers=_about(stored))
+
+
+def _about(stored: Stored) -> dict[str, str]:
+    """Headers of every answer to a request that was sent."""
+    return {REQUEST_ID: stored.message_id} | ({REPLAYED: "true"} if stored.replayed else {})

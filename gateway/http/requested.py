@@ -1,0 +1,64 @@
+"""Converts a POST to `/v1/requests/…` to a PUBLISH that asks for replies (MQTT 5.0, 4.10; R6)."""
+
+import re
+from typing import Any, Final, NamedTuple
+
+from multidict import CIMultiDictProxy
+
+from gateway.http.posted_message import (
+    QOS,
+    Posted,
+    content_type,
+    destination,
+    idempotency_key,
+    one_of,
+    user_properties,
+)
+from gateway.http.problems import bad_request
+from gateway.http.target import Query
+from mqtt.packets import Publish
+from schemas.http_settings import HttpSettings
+
+PARAMETERS: Final = ("qos", "timeout")
+
+_KEY_MARK: Final = "request "
+"""Begins what a request's key counts as: a message with the same Idempotency-Key is another message. No key has a
+space."""
+
+_WHOLE = re.compile("[1-9][0-9]{0,9}")
+
+
+class Requested(NamedTuple):
+    """A request without its payload, which is read later, and without its reply address. The message expires after
+    `timeout_s`, when nobody waits any more."""
+
+    posted: Posted
+    timeout_s: int
+
+
+def requested(raw_destination: str, query: Query, headers: CIMultiDictProxy[str], settings: HttpSettings) -> Requested:
+    """Raises Problem 400, which says what is wrong."""
+    topic = destination(raw_destination)
+    qos = one_of(query, "qos", QOS, 1)
+    timeout_s = _whole(query, "timeout", settings.request_timeout_max_s) or settings.request_timeout_s
+    query.done(PARAMETERS)
+    if "Correlation-Data" in headers:
+        raise bad_request("malformed_header", "the gateway chooses the Correlation-Data of a request: leave it out")
+    properties: dict[str, Any] = {"message_expiry_interval": timeout_s}
+    if kind := content_type(headers):
+        properties["content_type"] = kind
+    if pairs := user_properties(headers):
+        properties["user_property"] = pairs
+    key = idempotency_key(headers)
+    packet = Publish(topic, b"", qos, False, False, qos, properties)
+    return Requested(Posted(packet, f"{_KEY_MARK}{key}" if key else ""), timeout_s)
+
+
+def _whole(query: Query, name: str, largest: int) -> int | None:
+    """A parameter that is a whole number above 0; None without it. Raises Problem 400."""
+    text = query.take(name)
+    if text is None:
+        return None
+    if not _WHOLE.fullmatch(text) or int(text) > largest:
+        raise bad_request("malformed_parameter", f"{name} must be a whole number from 1 to {largest}")
+    return int(text)

@@ -1,0 +1,73 @@
+"""Requests over HTTP in tests: an MQTT client that answers them, and what is left of them in the gateway."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from gateway.http.reply_address import PREFIX
+from tests.unit.gateway.http.http_harness import Answer, HttpHarness
+from tests.unit.gateway.shard.home_client import Client, Got
+from tests.unit.gateway.shard.home_harness import HomeHarness
+
+
+class Request(NamedTuple):
+    """As it has come; `properties` by name."""
+
+    topic: str
+    payload: bytes
+    properties: dict[str, Any]
+
+
+class Responder(Client):
+    """Calls `answer` with itself and each request. `requests` are those that have come."""
+
+    def __init__(self, harness: HomeHarness, name: str, answer: Callable[["Responder", Request], object]) -> None:
+        super().__init__(harness, name)
+        self._answer_to = answer
+        self.requests: list[Request] = []
+
+    def take(self, got: Got, packet_id: int) -> None:
+        super().take(got, packet_id)
+        request = Request(got.topic, got.payload, self.properties[len(self.requests)])
+        self.requests.append(request)
+        self._answer_to(self, request)
+
+    def reply(self, request: Request, payload: bytes, qos: int = 1, **properties: Any) -> None:
+        """`properties` are those of the reply besides its Correlation Data, or instead of it."""
+        found = {"correlation_data": request.properties["correlation_data"]} | properties
+        self.publish(request.properties["response_topic"], payload, qos, properties=found)
+
+
+def echo(responder: Responder, request: Request) -> None:
+    responder.reply(request, b"echo " + request.payload)
+
+
+def silent(responder: Responder, request: Request) -> None:
+    """No reply."""
+
+
+async def responding(
+    harness: HomeHarness, answer: Callable[[Responder, Request], object] = echo, topic: str = "service", name: str = "r"
+) -> Responder:
+    """A responder that is connected and subscribed to `topic`."""
+    responder = Responder(harness, name, answer)
+    harness.clients.append(responder)
+    await responder.connect()
+    await responder.subscribe(topic)
+    return responder
+
+
+async def ask(harness: HttpHarness, target: str = "service", body: bytes = b"x", **headers: str) -> Answer:
+    """Headers with _ for -."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return await harness.request("POST", f"/v1/requests/{target}", data=body, headers=named)
+
+
+def reply_sessions(harness: HttpHarness) -> list[str]:
+    """Client ids of inboxes that wait for replies."""
+    return [name for home in harness.home.shards.values() for name in home.sessions if name.startswith(PREFIX)]
+
+
+def is_idle(harness: HttpHarness) -> bool:
+    """Whether nothing is left of any request."""
+    handler = harness.http._requests_handler
+    return not reply_sessions(harness) and not len(handler.waiting) and not handler.waiting._of_client
