@@ -3,7 +3,8 @@
 A relay, and no redirect: many clients leave out credentials or body when they follow a redirect to another origin, and
 `EventSource` follows one only as far as CORS lets it. So curl, `fetch` and `EventSource` need to know nothing.
 
-What is sent on belongs to a session, or to the memory of a shard: publishes with a key, streams, acknowledgements. The
+What is sent on belongs to a session, or to the memory of a shard: publishes and requests with a key, streams,
+acknowledgements. The
 client has been admitted here by then, its request is known to be well-formed, and its body is complete. So a slow
 client costs the home nothing, and a request can be sent again to the next owner. The home checks the same credentials
 once more (:mod:`gateway.host.home_calls`), and its limits count.
@@ -13,7 +14,7 @@ A stream ends with its home, as it ends with a gateway that stops: the client co
 
 import asyncio
 from contextlib import aclosing
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
 from urllib.parse import quote, unquote
 
 from aiohttp import web
@@ -24,7 +25,8 @@ from gateway.host.home_calls import CERTIFICATE, EPOCH, PEER, HomeAnswer, HomeCa
 from gateway.host.host_server import HostServer
 from gateway.http.connection import HttpConnection
 from gateway.http.identity import Origin
-from gateway.http.problems import Problem, bad_request
+from gateway.http.posted_message import KEY
+from gateway.http.problems import AGAIN, Problem, bad_request
 from gateway.http.stream_events import end_event
 from mqtt.codes import ReasonCode
 from schemas.http_settings import HttpSettings
@@ -56,6 +58,17 @@ def forwarded_origin(headers: CIMultiDictProxy[str]) -> Origin:
     return Origin(headers.get(PEER, ""), None if certificate is None else unquote(certificate))
 
 
+class SentRequest(NamedTuple):
+    """A request that waits for replies, as it is sent to the home of `client`. It may be sent again, to the next home:
+    so it has a key, its own or one that this gateway has made. A reply has at most `reply_bytes`."""
+
+    client: str
+    body: bytes
+    key: str
+    timeout_s: float
+    reply_bytes: int
+
+
 class Forwarding:
     """Of one gateway."""
 
@@ -63,6 +76,7 @@ class Forwarding:
         self._hosts = hosts
         self._settings = settings
         self._open: set[HomeAnswer] = set()
+        self._waiting: set[asyncio.Timeout] = set()
         self._is_stopping = False
         self.streams = 0
         """Streams that are asked for here and served by other gateways."""
@@ -89,15 +103,31 @@ class Forwarding:
         if answer is None:
             return None
         try:
-            return web.Response(
-                status=answer.status,
-                body=await answer.read(ANSWER_BYTES, _SLACK_S),
-                headers=_passed_on(answer.headers),
-            )
+            return await _whole(answer, ANSWER_BYTES)
         except HomeUnreachable as error:
             raise _unreachable(error) from error
+
+    async def reply(self, request: web.BaseRequest, origin: Origin, sent: SentRequest) -> web.StreamResponse | None:
+        """The home's answer to a request that waits for replies; None if the home is here. Raises Problem 503, also
+        when this gateway stops: then the home learns that nobody waits any more."""
+        calls = await self._calls(request, sent.client)
+        if calls is None:
+            return None
+        asked = self._request(request, origin, sent.body)
+        headers = CIMultiDict(asked.headers)
+        headers[KEY] = sent.key
+        asked = asked._replace(headers=headers, within_s=sent.timeout_s + asked.within_s)
+        try:
+            async with asyncio.timeout(None) as limit:
+                self._waiting.add(limit)
+                answer = await calls.call(sent.client, asked)
+                return None if answer is None else await _whole(answer, max(sent.reply_bytes, ANSWER_BYTES))
+        except HomeUnreachable as error:
+            raise Problem(503, "home_unreachable", f"{error}; the request may have been sent; {AGAIN}") from error
+        except TimeoutError as error:
+            raise Problem(503, "server_shutting_down", f"the gateway is being stopped; {AGAIN}") from error
         finally:
-            answer.close()
+            self._waiting.discard(limit)
 
     async def part(
         self, request: web.BaseRequest, origin: Origin, client: str, body: bytes, most: int
@@ -131,8 +161,11 @@ class Forwarding:
             self.streams -= 1
 
     def stop(self) -> None:
-        """Ends all streams."""
+        """Ends all streams, and all that wait for replies."""
         self._is_stopping = True
+        for limit in self._waiting:
+            if not limit.expired():
+                limit.reschedule(0.0)
         for answer in self._open:
             answer.end()
 
@@ -196,6 +229,15 @@ class Moved(Problem):
         super().__init__(
             503, "use_another_server", "another gateway has the client's shard", headers={EPOCH: str(epoch)}
         )
+
+
+async def _whole(answer: HomeAnswer, most: int) -> web.Response:
+    """An answer with a body of at most `most` bytes. Raises HomeUnreachable."""
+    try:
+        body = await answer.read(most, _SLACK_S)
+        return web.Response(status=answer.status, body=body, headers=_passed_on(answer.headers))
+    finally:
+        answer.close()
 
 
 def _unreachable(error: HomeUnreachable) -> Problem:

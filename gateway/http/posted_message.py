@@ -18,6 +18,8 @@ from mqtt.topics import is_topic_name
 PARAMETERS: Final = ("expiry", "qos", "response_topic", "retain")
 QOS: Final[Mapping[str, int]] = MappingProxyType({"0": 0, "1": 1})
 
+KEY: Final = "Idempotency-Key"
+
 FORM: Final = "application/x-www-form-urlencoded"
 """curl's default for any body, so it counts as no content type."""
 
@@ -63,7 +65,7 @@ def destination(raw: str) -> str:
 
 def idempotency_key(headers: CIMultiDictProxy[str]) -> str:
     """The request's Idempotency-Key, "" if none. Raises Problem 400."""
-    key = one_header(headers, "Idempotency-Key")
+    key = one_header(headers, KEY)
     if key is not None and not _KEY.fullmatch(key):
         raise bad_request("malformed_idempotency_key", "an Idempotency-Key must have 1 to 255 visible ASCII characters")
     return key or ""

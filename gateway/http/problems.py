@@ -15,6 +15,8 @@ from mqtt.codes import ReasonCode
 MEDIA_TYPE: Final = "application/problem+json"
 RETRY_AFTER_S: Final = 1
 NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
+AGAIN: Final = "asking again is safe only with an Idempotency-Key"
+"""What to do after a request that may have been sent."""
 CHALLENGES: Final = ('Basic realm="waystation", charset="UTF-8"', 'Bearer realm="waystation"')
 
 

@@ -26,7 +26,7 @@ from gateway.host.authenticator import NotAdmitted
 from gateway.host.host_server import HostServer
 from gateway.http.http_publisher import HttpPublisher, Stored
 from gateway.http.identity import Caller
-from gateway.http.problems import Problem, not_admitted, refusal
+from gateway.http.problems import AGAIN, Problem, not_admitted, refusal
 from gateway.http.reply_address import ReplyAddress
 from gateway.http.reply_format import REQUEST_ID, reply_headers
 from gateway.http.reply_link import ReplyLink, TooLarge
@@ -159,12 +159,11 @@ def _too_large(detail: str) -> Problem:
 
 def _unanswered(ended: ReasonCode | None, asked: Requested, stored: Stored) -> Problem:
     """Why a request that was sent has no reply. `ended`: why the gateway has ended it, None if its time is over."""
-    again = "ask again with the same Idempotency-Key" if asked.posted.key else "asking again sends a second request"
     match ended:
         case None:
             status, reason, detail = 504, "no_reply", f"no reply within {asked.timeout_s} s"
         case ReasonCode.SERVER_SHUTTING_DOWN:
-            status, reason, detail = 503, "server_shutting_down", f"the gateway is being stopped; {again}"
+            status, reason, detail = 503, "server_shutting_down", f"the gateway is being stopped; {AGAIN}"
         case ReasonCode.SESSION_TAKEN_OVER:
             status, reason, detail = (
                 409,
@@ -174,9 +173,9 @@ def _unanswered(ended: ReasonCode | None, asked: Requested, stored: Stored) -> P
         case ReasonCode.NOT_AUTHORIZED:
             status, reason, detail = 403, "not_authorized", "the credentials are no longer valid"
         case ReasonCode.ADMINISTRATIVE_ACTION:
-            status, reason, detail = 503, "administrative_action", f"an operator has ended the request; {again}"
+            status, reason, detail = 503, "administrative_action", f"an operator has ended the request; {AGAIN}"
         case _:
-            status, reason, detail = 503, "server_moved", f"another gateway has the inbox for replies now; {again}"
+            status, reason, detail = 503, "server_moved", f"another gateway has the inbox for replies now; {AGAIN}"
     if stored.replayed and ended is None:
         detail += "; the request was sent before, with this key, and an earlier reply is not kept"
     return Problem(status, reason, detail, headers=_about(stored))

@@ -35,6 +35,15 @@ class Requested(NamedTuple):
     posted: Posted
     timeout_s: int
 
+    @property
+    def key(self) -> str:
+        """Its Idempotency-Key, "" if none."""
+        return self.posted.key.removeprefix(_KEY_MARK)
+
+    def with_key(self, key: str) -> "Requested":
+        """The same with an Idempotency-Key."""
+        return self._replace(posted=self.posted._replace(key=f"{_KEY_MARK}{key}"))
+
 
 def requested(raw_destination: str, query: Query, headers: CIMultiDictProxy[str], settings: HttpSettings) -> Requested:
     """Raises Problem 400, which says what is wrong."""
@@ -51,7 +60,8 @@ def requested(raw_destination: str, query: Query, headers: CIMultiDictProxy[str]
         properties["user_property"] = pairs
     key = idempotency_key(headers)
     packet = Publish(topic, b"", qos, False, False, qos, properties)
-    return Requested(Posted(packet, f"{_KEY_MARK}{key}" if key else ""), timeout_s)
+    asked = Requested(Posted(packet, ""), timeout_s)
+    return asked.with_key(key) if key else asked
 
 
 def _whole(query: Query, name: str, largest: int) -> int | None:

@@ -93,9 +93,8 @@ class HttpServer:
         self._connect_handler = ConnectHandler(access_point, settings.limits.client_id_bytes)
         self._enrolment_handler = EnrolmentHandler(enrolment, settings.enrolment, asyncio.get_running_loop().time)
         self._feeds_handler = FeedsHandler(feeds, hosts, settings.http, self.bodies, self._caller, self._cross_origin)
-        self._requests_handler = RequestsHandler(
-            hosts, settings.http, self.bodies, self._publisher, self._caller, self._cross_origin
-        )
+        ways = self._publisher, self._forwarding, self._caller, self._origin, self._cross_origin
+        self._requests_handler = RequestsHandler(hosts, settings.http, self.bodies, *ways)
         self._openapi = msgspec.json.encode(openapi(settings))
         self._checks_host = trusts_this_machine(settings.host, settings.authentication)
         self._requests = 0

@@ -4,7 +4,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from gateway.http.reply_address import PREFIX
+from gateway.http.server import HttpServer
+from gateway.shard.home import Home
 from tests.unit.gateway.http.http_harness import Answer, HttpHarness
+from tests.unit.gateway.http.http_site import HttpSite
 from tests.unit.gateway.shard.home_client import Client, Got
 from tests.unit.gateway.shard.home_harness import HomeHarness
 
@@ -62,12 +65,23 @@ async def ask(harness: HttpHarness, target: str = "service", body: bytes = b"x",
     return await harness.request("POST", f"/v1/requests/{target}", data=body, headers=named)
 
 
-def reply_sessions(harness: HttpHarness) -> list[str]:
+def reply_sessions(*homes: Home) -> list[str]:
     """Client ids of inboxes that wait for replies."""
-    return [name for home in harness.home.shards.values() for name in home.sessions if name.startswith(PREFIX)]
+    shards = [shard for home in homes for shard in home.shards.values()]
+    return [name for shard in shards for name in shard.sessions if name.startswith(PREFIX)]
 
 
 def is_idle(harness: HttpHarness) -> bool:
     """Whether nothing is left of any request."""
-    handler = harness.http._requests_handler
-    return not reply_sessions(harness) and not len(handler.waiting) and not handler.waiting._of_client
+    return not reply_sessions(harness.home) and _is_idle(harness.http)
+
+
+def is_site_idle(site: HttpSite) -> bool:
+    """The same for all gateways of a site."""
+    homes = [gateway.home for gateway in site.gateways if gateway.is_up]
+    return not reply_sessions(*homes) and all(map(_is_idle, site.servers))
+
+
+def _is_idle(server: HttpServer) -> bool:
+    waiting = server._requests_handler.waiting
+    return not len(waiting) and not waiting._of_client and not server._forwarding._waiting

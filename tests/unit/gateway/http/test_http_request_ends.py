@@ -113,7 +113,7 @@ def test_a_gateway_that_stops_says_so(tmp_path: Path) -> None:
         found = await waiting
         assert (found.status, found.reason) == (503, "server_shutting_down")
         assert found.headers["Retry-After"] == "1"
-        assert found.json["detail"].endswith("asking again sends a second request")
+        assert found.json["detail"].endswith("asking again is safe only with an Idempotency-Key")
         assert is_idle(harness)
 
     run(scenario())
@@ -129,7 +129,7 @@ def test_a_killed_gateway_leaves_nothing_behind(tmp_path: Path) -> None:
         await until(lambda: responder.requests)
         await harness.restart()
         await waiting
-        assert reply_sessions(harness) == []
+        assert reply_sessions(harness.home) == []
         await responder.connect()
         echo(responder, responder.requests[0])
         await until(lambda: harness.ids_of(b"echo x") and harness.ids_of(b"echo x") <= harness.completed())
@@ -143,7 +143,7 @@ def test_an_operator_ends_a_request(tmp_path: Path) -> None:
         responder = await responding(harness, silent)
         waiting = asyncio.create_task(ask(harness))
         await until(lambda: responder.requests)
-        [inbox] = reply_sessions(harness)
+        [inbox] = reply_sessions(harness.home)
         assert await harness.home.home_of(inbox).kick(inbox)
         found = await waiting
         assert (found.status, found.reason) == (503, "administrative_action")
@@ -164,7 +164,7 @@ def test_a_key_sends_one_request(tmp_path: Path) -> None:
         assert "Idempotency-Replayed" not in found.headers
         first = found.headers["Request-Message-Id"]
         again = asyncio.create_task(ask(harness, **headers))
-        await until(lambda: reply_sessions(harness))
+        await until(lambda: reply_sessions(harness.home))
         echo(responder, responder.requests[0])
         found = await again
         assert (found.status, found.body, found.headers["Idempotency-Replayed"]) == (200, b"echo x", "true")
@@ -192,7 +192,7 @@ def test_the_same_request_again_while_the_first_one_waits(tmp_path: Path) -> Non
         second = asyncio.create_task(ask(harness, **headers))
         found = await first
         assert (found.status, found.reason) == (409, "asked_again")
-        await until(lambda: reply_sessions(harness))
+        await until(lambda: reply_sessions(harness.home))
         echo(responder, responder.requests[0])
         found = await second
         assert (found.status, found.body) == (200, b"echo x")
