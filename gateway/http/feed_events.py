@@ -13,6 +13,7 @@ from aiohttp import web
 
 from gateway.feeds.service import FeedService
 from gateway.http.identity import Caller
+from gateway.http.responses import unbounded_response
 from gateway.http.stream_events import RETRY_MS, EventId, comment, end_event
 from gateway.http.streams import STREAM_HEADERS
 from mqtt.codes import ReasonCode
@@ -41,7 +42,7 @@ class FeedStream:
         self, request: web.BaseRequest, last: EventId | None, wait_s: float | None, headers: dict[str, str]
     ) -> web.StreamResponse:
         """Streams until either side ends, or for `wait_s`; after `last`, if its changes are known."""
-        response = web.StreamResponse(headers={**STREAM_HEADERS, **headers})
+        response = unbounded_response(request, {**STREAM_HEADERS, **headers})
         await response.prepare(request)
         loop = asyncio.get_running_loop()
         until = None if wait_s is None else loop.time() + wait_s

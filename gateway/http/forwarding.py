@@ -27,6 +27,7 @@ from gateway.http.connection import HttpConnection
 from gateway.http.identity import Origin
 from gateway.http.posted_message import KEY
 from gateway.http.problems import AGAIN, Problem, bad_request
+from gateway.http.responses import unbounded_response
 from gateway.http.stream_events import end_event
 from mqtt.codes import ReasonCode
 from schemas.http_settings import HttpSettings
@@ -174,7 +175,7 @@ class Forwarding:
     ) -> web.StreamResponse:
         self._open.add(answer)
         try:
-            response = web.StreamResponse(status=answer.status, headers={**_passed_on(answer.headers), **headers})
+            response = unbounded_response(request, {**_passed_on(answer.headers), **headers}, answer.status)
             await response.prepare(request)
             await self._copy(answer, request, response)
         finally:

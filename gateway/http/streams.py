@@ -16,6 +16,7 @@ from gateway.host.host_server import HostServer
 from gateway.http.event_window import StreamWindow
 from gateway.http.identity import Caller
 from gateway.http.problems import Problem, bad_request, not_admitted, refusal, refused_filters
+from gateway.http.responses import unbounded_response
 from gateway.http.stream_events import RETRY_MS, EventId
 from gateway.http.stream_link import Pace, StreamLink
 from gateway.http.target import Query
@@ -137,7 +138,7 @@ class Streams:
             attached = await self._attached(link, caller, asked)
             is_refused = False
             named = {CLIENT_ID_HEADER: caller.client} if caller.is_known else {}
-            response = web.StreamResponse(headers={**STREAM_HEADERS, **named, **headers})
+            response = unbounded_response(request, {**STREAM_HEADERS, **named, **headers})
             await response.prepare(request)
             await response.write(f"retry: {RETRY_MS}\n\n".encode())
             self._server.counts["streams_opened"] += 1

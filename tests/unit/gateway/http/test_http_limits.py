@@ -333,3 +333,14 @@ def test_a_client_that_reads_no_answer_is_let_go(tmp_path: Path) -> None:
         client.close()
 
     run(scenario())
+
+
+def test_a_stream_over_http_1_0_ends_with_its_connection(tmp_path: Path) -> None:
+    """RFC 9112, 6.3: also if the client would keep the connection, because nothing else says where the stream ends."""
+
+    async def scenario() -> None:
+        harness = await HttpHarness(tmp_path).start()
+        head = b"GET /v1/stream?wait=0.01 HTTP/1.0\r\nHost: localhost\r\nConnection: keep-alive\r\n\r\n"
+        assert (await raw(harness, head)).endswith(b"retry: 1000\n\n: nothing new\n\n")
+
+    run(scenario())
