@@ -14,6 +14,7 @@ A stream ends with its home, as it ends with a gateway that stops: the client co
 
 import asyncio
 from contextlib import aclosing
+from http import HTTPStatus
 from typing import Final, NamedTuple, cast
 from urllib.parse import quote, unquote
 
@@ -68,6 +69,7 @@ class SentRequest(NamedTuple):
     key: str
     timeout_s: float
     reply_bytes: int
+    wants_all: bool
 
 
 class Forwarding:
@@ -108,27 +110,33 @@ class Forwarding:
         except HomeUnreachable as error:
             raise _unreachable(error) from error
 
-    async def reply(self, request: web.BaseRequest, origin: Origin, sent: SentRequest) -> web.StreamResponse | None:
-        """The home's answer to a request that waits for replies; None if the home is here. Raises Problem 503, also
-        when this gateway stops: then the home learns that nobody waits any more."""
+    async def reply(
+        self, request: web.BaseRequest, origin: Origin, sent: SentRequest, headers: dict[str, str]
+    ) -> web.StreamResponse | None:
+        """The home's answer to a request that waits for replies, a stream with `headers` besides; None if the home is
+        here. Raises Problem 503, also when this gateway stops: then the home learns that nobody waits any more."""
         calls = await self._calls(request, sent.client)
         if calls is None:
             return None
         asked = self._request(request, origin, sent.body)
-        headers = CIMultiDict(asked.headers)
-        headers[KEY] = sent.key
-        asked = asked._replace(headers=headers, within_s=sent.timeout_s + asked.within_s)
+        with_key = CIMultiDict(asked.headers)
+        with_key[KEY] = sent.key
+        asked = asked._replace(headers=with_key, within_s=sent.timeout_s + asked.within_s)
         try:
             async with asyncio.timeout(None) as limit:
                 self._waiting.add(limit)
                 answer = await calls.call(sent.client, asked)
-                return None if answer is None else await _whole(answer, max(sent.reply_bytes, ANSWER_BYTES))
+                if answer is None:
+                    return None
+                if not sent.wants_all or answer.status != HTTPStatus.OK:
+                    return await _whole(answer, max(sent.reply_bytes, ANSWER_BYTES))
         except HomeUnreachable as error:
             raise Problem(503, "home_unreachable", f"{error}; the request may have been sent; {AGAIN}") from error
         except TimeoutError as error:
             raise Problem(503, "server_shutting_down", f"the gateway is being stopped; {AGAIN}") from error
         finally:
             self._waiting.discard(limit)
+        return await self._pass_on(answer, request, headers)
 
     async def part(
         self, request: web.BaseRequest, origin: Origin, client: str, body: bytes, most: int

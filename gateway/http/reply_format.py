@@ -1,4 +1,4 @@
-"""How a reply becomes an HTTP response (R6). Pure.
+"""How a reply becomes an HTTP response, and what a stream of replies says besides them (R6). Pure.
 
 The mapping is the reverse of that of a POST to `/v1/messages/…` (:mod:`gateway.http.posted_message`): the payload is
 the body, byte for byte, and content type and user properties are headers. What a responder writes is not trusted: a
@@ -8,6 +8,7 @@ content type that cannot stand in a header is left out, and user properties are 
 from typing import Any, Final
 from urllib.parse import quote
 
+import msgspec
 from multidict import CIMultiDict
 
 from gateway.http.posted_message import is_content_type
@@ -49,3 +50,14 @@ def reply_headers(message: Message, header_bytes: int, header_fields: int) -> CI
     if len(headers) > header_fields or any(len(name) + len(value) > header_bytes for name, value in headers.items()):
         return None
     return headers
+
+
+def too_large_event(message_id: str, size: int) -> bytes:
+    """Says that a reply was dropped; `size` is that of its payload and properties in bytes."""
+    data = {"reason": "reply_too_large", "id": message_id, "bytes": size}
+    return b"event: dropped\ndata: %b\n\n" % msgspec.json.encode(data)
+
+
+def end_event(reason: str, replies: int) -> bytes:
+    """The last event of a stream of replies."""
+    return b"event: end\ndata: %b\n\n" % msgspec.json.encode({"reason": reason, "replies": replies})

@@ -30,6 +30,7 @@ from gateway.http.problems import AGAIN, Problem, not_admitted, refusal
 from gateway.http.reply_address import ReplyAddress
 from gateway.http.reply_format import REQUEST_ID, reply_headers
 from gateway.http.reply_link import ReplyLink, TooLarge
+from gateway.http.reply_stream import ReplyStream
 from gateway.http.requested import Requested
 from gateway.shard.arrivals import REPLY_INBOX, Arrival
 from gateway.shard.rules import FOR_EVER
@@ -63,9 +64,9 @@ class RequestExchange:
         address: ReplyAddress,
         headers: dict[str, str],
     ) -> web.StreamResponse:
-        """The response, already written, with `headers` besides. Raises Problem, also for a request without a reply;
+        """The response, already written, with `headers` besides. Raises Problem, also if the one reply does not come;
         NotAdmitted if a shard that it needs is not here."""
-        link = ReplyLink(self._hosts, address.correlation, self._settings.reply_bytes, 1)
+        link = ReplyLink(self._hosts, address.correlation, self._settings.reply_bytes, asked.most)
         self._links.add(link)
         ending = None
         try:
@@ -79,7 +80,11 @@ class RequestExchange:
             packet.properties["response_topic"] = f"@{address.client}"
             packet.properties["correlation_data"] = address.correlation
             stored = await self._publisher.publish(caller, asked.posted)
-            return await self._answer(request, link, stored, asked, until, headers | _about(stored))
+            headers = headers | _about(stored)
+            if not asked.wants_all:
+                return await self._answer(request, link, stored, asked, until, headers)
+            stream = ReplyStream(link, self._settings, self._hosts.clock, asked.most, until)
+            return await stream.serve(request, headers)
         finally:
             self._links.discard(link)
             if ending is not None:
@@ -104,7 +109,7 @@ class RequestExchange:
             raise _too_large(f"the reply has {first.size} bytes; allowed: {self._settings.reply_bytes}")
         fields = reply_headers(first.message, self._settings.header_bytes, self._settings.header_fields)
         if fields is None:
-            raise _too_large("the user properties of the reply do not fit into headers")
+            raise _too_large("the user properties of the reply do not fit into headers; replies=all has them")
         fields.update(headers)
         response = web.StreamResponse(headers=fields)
         response.content_length = len(first.message.payload)

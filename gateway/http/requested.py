@@ -19,7 +19,9 @@ from gateway.http.target import Query
 from mqtt.packets import Publish
 from schemas.http_settings import HttpSettings
 
-PARAMETERS: Final = ("qos", "timeout")
+PARAMETERS: Final = ("most", "qos", "replies", "timeout")
+MOST_MAX: Final = 1_000_000
+"""The largest `most`."""
 
 _KEY_MARK: Final = "request "
 """Begins what a request's key counts as: a message with the same Idempotency-Key is another message. No key has a
@@ -30,10 +32,12 @@ _WHOLE = re.compile("[1-9][0-9]{0,9}")
 
 class Requested(NamedTuple):
     """A request without its payload, which is read later, and without its reply address. The message expires after
-    `timeout_s`, when nobody waits any more."""
+    `timeout_s`, when nobody waits any more. `most` replies end it, None for no limit."""
 
     posted: Posted
     timeout_s: int
+    wants_all: bool
+    most: int | None
 
     @property
     def key(self) -> str:
@@ -49,8 +53,12 @@ def requested(raw_destination: str, query: Query, headers: CIMultiDictProxy[str]
     """Raises Problem 400, which says what is wrong."""
     topic = destination(raw_destination)
     qos = one_of(query, "qos", QOS, 1)
+    wants_all = one_of(query, "replies", {"one": False, "all": True}, False)
     timeout_s = _whole(query, "timeout", settings.request_timeout_max_s) or settings.request_timeout_s
+    most = _whole(query, "most", MOST_MAX)
     query.done(PARAMETERS)
+    if most is not None and not wants_all:
+        raise bad_request("malformed_parameter", "most is only for replies=all")
     if "Correlation-Data" in headers:
         raise bad_request("malformed_header", "the gateway chooses the Correlation-Data of a request: leave it out")
     properties: dict[str, Any] = {"message_expiry_interval": timeout_s}
@@ -60,7 +68,7 @@ def requested(raw_destination: str, query: Query, headers: CIMultiDictProxy[str]
         properties["user_property"] = pairs
     key = idempotency_key(headers)
     packet = Publish(topic, b"", qos, False, False, qos, properties)
-    asked = Requested(Posted(packet, ""), timeout_s)
+    asked = Requested(Posted(packet, ""), timeout_s, wants_all, most if wants_all else 1)
     return asked.with_key(key) if key else asked
 
 

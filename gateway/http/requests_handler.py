@@ -74,10 +74,12 @@ class RequestsHandler:
         """The client's home serves it. So does that of a client whose request has got its key from a gateway without a
         shard: the key lets that gateway send the request to the next home, should the first one not answer."""
         packet = asked.posted.packet
-        sent = SentRequest(caller.client, packet.payload, asked.key, asked.timeout_s, self._settings.reply_bytes)
-        passed = await self._forwarding.reply(request, self._origin(request), sent)
+        most = self._settings.reply_bytes
+        sent = SentRequest(caller.client, packet.payload, asked.key, asked.timeout_s, most, asked.wants_all)
+        headers = self._cross_origin(request)
+        passed = await self._forwarding.reply(request, self._origin(request), sent, headers)
         if passed is not None:
             return passed
         address = keyed_address(self._hosts.home, caller.client, asked.key)
         known = caller._replace(is_known=True)
-        return await self._exchange.serve(request, known, asked, address, self._cross_origin(request))
+        return await self._exchange.serve(request, known, asked, address, headers)

@@ -11,10 +11,11 @@ What is asked while it holds:
 | `ReadySessions.flush`, hence all deliveries    | takes nothing out of queues                                    |
 | `HostServer.dirty`, hence every answer at MQTT | leaves the bytes in the connections                            |
 | `StreamLink.write_to` (HTTP)                   | writes no events                                               |
+| `ReplyLink.take` (HTTP)                        | gives no replies to be written                 |
 
 A connection that ends meanwhile gets DISCONNECT alone. What the transports were given before is not held: the home was
-the owner then, by what it had read back. Nor are the answers to requests over HTTP: they say what Kafka has stored, and
-that counts in any case.
+the owner then, by what it had read back. Nor are other answers over HTTP: they say what Kafka has stored, and that
+counts in any case.
 """
 
 import math

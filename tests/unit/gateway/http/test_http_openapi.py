@@ -25,6 +25,7 @@ from gateway.http.openapi import openapi
 from gateway.http.posted_message import CONTENT_TYPE_PATTERN, FORM, KEY_PATTERN
 from gateway.http.posted_message import PARAMETERS as PUBLISH_PARAMETERS
 from gateway.http.problems import STATUSES
+from gateway.http.requested import MOST_MAX
 from gateway.http.requested import PARAMETERS as REQUEST_PARAMETERS
 from gateway.http.stream_events import EVENT_ID_PATTERN
 from gateway.http.streams import PARAMETERS as STREAM_PARAMETERS
@@ -154,6 +155,9 @@ def abide(case: schemathesis.Case) -> None:
         case.headers["X-Client-Id"] = f"client-{uuid4().hex}"
     if case.path.startswith("/v1/requests/"):
         case.query["timeout"] = 1
+        case.query.pop("most", None)
+        if case.query.get("replies") == "all":
+            case.query["most"] = 1
     if case.path == "/v1/message-presence/{id}" and case.method == "POST":
         case.headers["X-Client-Id"] = "agent"
         if case.body["event"] in ("propagated", "delivered"):
@@ -261,6 +265,7 @@ def test_patterns_and_limits_are_those_of_the_gateway() -> None:
     assert paths["/v1/message-presence/{id}"]["parameters"][0]["schema"]["pattern"] == MESSAGE_ID_PATTERN
     assert _parameters(published)["Idempotency-Key"]["schema"]["pattern"] == KEY_PATTERN
     asked = paths["/v1/requests/{destination}"]["post"]
+    assert _parameters(asked)["most"]["schema"]["maximum"] == MOST_MAX
     assert _parameters(asked)["Idempotency-Key"]["schema"]["pattern"] == KEY_PATTERN
     assert _parameters(published)["expiry"]["schema"]["maximum"] == EXPIRY_MAX_S
     assert _parameters(paths["/v1/stream"]["get"])["wait"]["schema"]["maximum"] == WAIT_MAX_S
