@@ -74,6 +74,8 @@ class HostServer:
         """Takes a connection of another gateway that has HTTP requests; the HTTP bearer gives it."""
         self.member_requests: dict[tuple[str, str], Callable[[Any], Awaitable[Any]]] = {}
         """What other gateways may ask besides what clients may: handlers by method and path."""
+        self.waiting_requests: Callable[[], int] = int
+        """How many requests over HTTP wait for replies; the HTTP bearer gives it."""
         self._redirects = settings.cluster.server_reference
         self.hold = home.hold
         self.dirty = _DirtySet(self)

@@ -130,7 +130,9 @@ class ReplyLink:
         if self._attached is None:
             return
         home, session = self._attached.home, self._attached.session
-        for delivery in [reply.delivery for reply in replies if isinstance(reply, Reply)]:
+        deliveries = [reply.delivery for reply in replies if isinstance(reply, Reply)]
+        self._server.counts["reply_written"] += len(deliveries)
+        for delivery in deliveries:
             if not delivery.qos or not session.has_in_hand(delivery):
                 continue
             if delivery.qos == 1:

@@ -29,6 +29,8 @@ class ReplyStream:
         self._most, self._until = most, until
         self.replies = 0
         """Written so far."""
+        self.result = "left"
+        """How the request has ended, for the metrics, once it has."""
 
     async def serve(self, request: web.BaseRequest, headers: dict[str, str]) -> web.StreamResponse:
         """The response, with `headers` besides, once it is written. Raises ConnectionError if the requester leaves."""
@@ -38,6 +40,8 @@ class ReplyStream:
             while (reason := await self._write_some(response)) is None:
                 pass
             await self._write(response, end_event(reason, self.replies))
+            unanswered = "no_reply" if self._link.ended is None else "ended"
+            self.result = "answered" if self.replies else unanswered
         except TimeoutError:  # the client does not read: unsent data would keep the connection open
             if request.transport is not None:
                 request.transport.abort()

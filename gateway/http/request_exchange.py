@@ -38,6 +38,8 @@ from mqtt.codes import ReasonCode
 from schemas.http_settings import HttpSettings
 
 REPLAYED: Final = "Idempotency-Replayed"
+_RESULTS: Final = frozenset({"no_reply", "reply_too_large"})
+"""Reasons of problems that the metrics count as results of their own."""
 
 log = structlog.get_logger(__name__)
 
@@ -65,10 +67,10 @@ class RequestExchange:
         headers: dict[str, str],
     ) -> web.StreamResponse:
         """The response, already written, with `headers` besides. Raises Problem, also if the one reply does not come;
-        NotAdmitted if a shard that it needs is not here."""
+        NotAdmitted if a shard that it needs is not here; ConnectionError if the requester leaves or does not read."""
         link = ReplyLink(self._hosts, address.correlation, self._settings.reply_bytes, asked.most)
         self._links.add(link)
-        ending = None
+        ending, result = None, "refused"
         try:
             await self._attach_in_time(link, caller, address.client)
             if caller.rules.until < FOR_EVER:
@@ -81,11 +83,21 @@ class RequestExchange:
             packet.properties["correlation_data"] = address.correlation
             stored = await self._publisher.publish(caller, asked.posted)
             headers = headers | _about(stored)
-            if not asked.wants_all:
-                return await self._answer(request, link, stored, asked, until, headers)
-            stream = ReplyStream(link, self._settings, self._hosts.clock, asked.most, until)
-            return await stream.serve(request, headers)
+            result = "left"
+            if asked.wants_all:
+                stream = ReplyStream(link, self._settings, self._hosts.clock, asked.most, until)
+                response = await stream.serve(request, headers)
+                result = stream.result
+            else:
+                response = await self._answer(request, link, stored, asked, until, headers)
+                result = "answered"
+            return response
+        except Problem as problem:
+            otherwise = "refused" if link.ended is None else "ended"
+            result = problem.reason if problem.reason in _RESULTS else otherwise
+            raise
         finally:
+            self._hosts.counts[f"request_{result}"] += 1
             self._links.discard(link)
             if ending is not None:
                 ending.cancel()
@@ -118,10 +130,10 @@ class RequestExchange:
                 await response.prepare(request)
                 await response.write(first.message.payload)
                 await response.write_eof()
-        except TimeoutError:  # the client does not read: unsent data would keep the connection open
+        except TimeoutError as error:  # the client does not read: unsent data would keep the connection open
             if request.transport is not None:
                 request.transport.abort()
-            return response
+            raise ConnectionResetError from error
         link.acknowledge([first])
         return response
 

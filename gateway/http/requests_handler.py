@@ -44,7 +44,9 @@ class RequestsHandler:
         self._caller, self._origin = caller, origin
         self._cross_origin = cross_origin
         self._exchange = RequestExchange(hosts, settings, publisher)
-        self.waiting = WaitingRequests(settings.waiting_requests, settings.waiting_requests_per_client)
+        most, most_per_client = settings.waiting_requests, settings.waiting_requests_per_client
+        self.waiting = WaitingRequests(most, most_per_client, hosts.counts)
+        hosts.waiting_requests = self.waiting.__len__
 
     def routes(self) -> list[web.RouteDef]:
         return [web.post(_PATH, self.ask)]

@@ -299,6 +299,20 @@ _LABELLED = (
         ("later", "refused", "settled", "unknown"),
     ),
     _Labelled(
+        "request_",
+        "waystation_requests",
+        "Requests over HTTP that this gateway has served, by result",
+        "result",
+        ("answered", "ended", "left", "no_reply", "refused", "reply_too_large"),
+    ),
+    _Labelled(
+        "reply_",
+        "waystation_replies",
+        "Messages that have come to the inboxes of requests over HTTP, by what became of them",
+        "outcome",
+        ("dropped", "too_large", "written"),
+    ),
+    _Labelled(
         "http_",
         "waystation_http_responses",
         "Answers to HTTP clients, by status",

@@ -76,6 +76,11 @@ def _connections(sources: Sources, stats: SessionStats) -> Iterator[Metric]:
         len(sources.hosts.connections),
     )
     yield _gauge("waystation_connections_limit", "Limit of open connections, HTTP connections included", limit)
+    yield _gauge(
+        "waystation_requests_waiting",
+        "Requests over HTTP that wait for replies, those included that were sent on to the client's home",
+        sources.hosts.waiting_requests(),
+    )
     clients = GaugeMetricFamily("waystation_clients", "Connected clients", labels=["bearer", "protocol"])
     for place in sorted({*_CLIENTS, *stats.clients}):
         clients.add_metric(place, stats.clients[place])

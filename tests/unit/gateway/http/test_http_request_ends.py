@@ -244,3 +244,39 @@ def test_a_repeated_request_under_way_is_not_sent_twice(tmp_path: Path) -> None:
         assert is_idle(harness)
 
     run(scenario())
+
+
+def test_the_metrics_tell_how_requests_end(tmp_path: Path) -> None:
+    """Each request has one result."""
+
+    async def scenario() -> None:
+        harness = await HttpHarness(tmp_path, {"reply_bytes": 1000, "waiting_requests": 1}).start()
+        answers = [b"reply", b"." * 1001, b"", b""]
+        responder = await responding(
+            harness, lambda r, request: r.reply(request, payload) if (payload := answers.pop(0)) else None
+        )
+        assert (await ask(harness)).status == 200
+        assert (await ask(harness)).status == 502
+        waiting = asyncio.create_task(ask(harness, "service?timeout=1"))
+        await until(lambda: len(responder.requests) == 3)
+        assert harness.hosts.waiting_requests() == 1
+        assert (await ask(harness)).status == 503
+        assert (await waiting).status == 504
+        assert (await ask(harness, "$presence/a")).status == 400
+        leaving = asyncio.create_task(ask(harness))
+        await until(lambda: len(responder.requests) == 4)
+        leaving.cancel()
+        await until(lambda: is_idle(harness))
+        assert harness.hosts.waiting_requests() == 0
+        found = {word: n for word, n in harness.hosts.counts.items() if word.startswith(("request_", "reply_"))}
+        assert found == {
+            "request_answered": 1,
+            "request_reply_too_large": 1,
+            "request_no_reply": 1,
+            "request_refused": 2,
+            "request_left": 1,
+            "reply_written": 1,
+            "reply_too_large": 1,
+        }
+
+    run(scenario())
