@@ -7,7 +7,7 @@ from uuid import uuid4
 from gateway.host.authenticator import Credentials, NotAdmitted
 from gateway.host.connection import Transport
 from gateway.host.outbound import PublishEncoder
-from gateway.shard.arrivals import Arrival
+from gateway.shard.arrivals import REPLY_CLIENTS, Arrival
 from gateway.shard.asked_receipts import is_forged
 from gateway.shard.rules import ClientRules
 from mqtt.aliases import OutboundAliases
@@ -95,10 +95,13 @@ def response_information(connect: Connect, client: str, prefix: str) -> str | No
 def arrival_of(
     connect: Connect, credentials: Credentials, rules: ClientRules, expiry_s: int, limits: GatewayLimits
 ) -> Arrival:
-    """The client as the home expects it. Raises NotAdmitted if its identifier or will is too long, or if `rules` or the
-    gateway do not allow its will. The will of a bridge that publishes its state is left out."""
+    """The client as the home expects it. Raises NotAdmitted if its identifier is reserved, if that or the will is too
+    long, or if `rules` or the gateway do not allow its will. The will of a bridge that publishes its state is left out."""
     if len(credentials.client.encode()) > limits.client_id_bytes:
         detail = f"the client identifier is longer than {limits.client_id_bytes} bytes"
+        raise NotAdmitted(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, detail)
+    if credentials.client.startswith(REPLY_CLIENTS):
+        detail = f"client identifiers that begin with {REPLY_CLIENTS} are those of requests over HTTP: choose another"
         raise NotAdmitted(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, detail)
     asked = connect.properties or {}
     window = min(asked.get("receive_maximum", RECEIVE_MAXIMUM_DEFAULT), limits.client_receive_maximum)

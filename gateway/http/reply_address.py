@@ -1,9 +1,9 @@
 """Where the replies to an HTTP request go: an inbox and Correlation Data for this request alone (R6).
 
 The inbox is `@http-request/<32 hexadecimal digits>`. So an access rule for `@http-request/#` lets responders answer all
-HTTP requests, and reach no client's inbox by that. No client over HTTP has such a client id: it would have a `/`, which
-is percent-encoded in the names of users and not allowed in those of clients. Only the session with this client id gets
-what comes to the inbox; others cannot subscribe to it.
+HTTP requests, and reach no client's inbox by that. Only the session with this client id gets what comes to the inbox;
+others cannot subscribe to it, and no client may have such a client id: over HTTP no name has a `/`, and at CONNECT it is
+refused.
 
 A request without a key gets a random address, in a shard of the gateway that is asked. The address of a request with a
 key follows from the client and the key, and lies in the client's shard: a repeated request, which is not sent again,
@@ -15,9 +15,9 @@ import os
 from typing import Final, NamedTuple
 from uuid import uuid4
 
+from gateway.shard.arrivals import REPLY_CLIENTS
 from gateway.shard.home import Home
 
-PREFIX: Final = "http-request/"
 _TRIES: Final = 64
 _CORRELATION_BYTES: Final = 16
 
@@ -32,7 +32,7 @@ class ReplyAddress(NamedTuple):
 def new_address(home: Home) -> ReplyAddress | None:
     """A random address in a shard that is here; None if this gateway has hardly a shard."""
     for _ in range(_TRIES):
-        client = f"{PREFIX}{uuid4().hex}"
+        client = f"{REPLY_CLIENTS}{uuid4().hex}"
         if home.has_shard_of(client):
             return ReplyAddress(client, os.urandom(_CORRELATION_BYTES))
     return None
@@ -46,7 +46,7 @@ def keyed_address(home: Home, client: str, key: str) -> ReplyAddress:
     shard, number = home.home_of(client), 0
     while True:
         digest = hashlib.sha256(f"{client}\0{key}\0{number}".encode()).hexdigest()
-        found = f"{PREFIX}{digest[:32]}"
+        found = f"{REPLY_CLIENTS}{digest[:32]}"
         if home.has_shard_of(found) and home.home_of(found) is shard:
             return ReplyAddress(found, bytes.fromhex(digest[32:]))
         number += 1

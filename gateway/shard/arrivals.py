@@ -12,6 +12,10 @@ REPLY_INBOX: Final = "http-request"
 """The protocol of a session that only gets the replies to one HTTP request. Nobody asks whether it is online, so
 presence does not report it (R6)."""
 
+REPLY_CLIENTS: Final = "http-request/"
+"""What the client ids of such sessions begin with. No client may have one, or it could take over the inbox of a request
+whose Response Topic it knows."""
+
 
 class Arrival(NamedTuple):
     """A client that connects; `expiry_s`: of its session; `hears_refusals`: its protocol can refuse a PUBLISH (5.0)."""

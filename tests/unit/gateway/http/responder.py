@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from gateway.http.reply_address import PREFIX
 from gateway.http.server import HttpServer
+from gateway.shard.arrivals import REPLY_CLIENTS
 from gateway.shard.home import Home
 from tests.unit.gateway.http.http_harness import Answer, HttpHarness
 from tests.unit.gateway.http.http_site import HttpSite
@@ -68,7 +68,7 @@ async def ask(harness: HttpHarness, target: str = "service", body: bytes = b"x",
 def reply_sessions(*homes: Home) -> list[str]:
     """Client ids of inboxes that wait for replies."""
     shards = [shard for home in homes for shard in home.shards.values()]
-    return [name for shard in shards for name in shard.sessions if name.startswith(PREFIX)]
+    return [name for shard in shards for name in shard.sessions if name.startswith(REPLY_CLIENTS)]
 
 
 def is_idle(harness: HttpHarness) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.http.reply_address import PREFIX
+from gateway.shard.arrivals import REPLY_CLIENTS
 from schemas.envelope import Meta
 from tests.unit.gateway.http.http_harness import HttpHarness, run, until
 from tests.unit.gateway.http.responder import Request, Responder, ask, echo, is_idle, responding, silent
@@ -37,7 +37,7 @@ def test_the_reply_is_the_response(tmp_path: Path, qos: int) -> None:
         assert meta.expires - meta.accepted / 1000 <= 7000, "nobody answers in vain"
         assert (request.properties["content_type"], request.properties["user_property"]) == ("a/b", [("p", "q")])
         inbox = request.properties["response_topic"]
-        assert inbox.startswith(f"@{PREFIX}")
+        assert inbox.startswith(f"@{REPLY_CLIENTS}")
         assert len(request.properties["correlation_data"]) == 16
         assert found.headers["Request-Message-Id"] in harness.published()
         assert found.headers["Message-Id"] in harness.ids_of(b"\x00\xff21")
