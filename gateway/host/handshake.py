@@ -96,7 +96,8 @@ def arrival_of(
     connect: Connect, credentials: Credentials, rules: ClientRules, expiry_s: int, limits: GatewayLimits
 ) -> Arrival:
     """The client as the home expects it. Raises NotAdmitted if its identifier is reserved, if that or the will is too
-    long, or if `rules` or the gateway do not allow its will. The will of a bridge that publishes its state is left out."""
+    long, or if `rules` or the gateway do not allow its will. The will of a bridge that publishes its state is left
+    out."""
     if len(credentials.client.encode()) > limits.client_id_bytes:
         detail = f"the client identifier is longer than {limits.client_id_bytes} bytes"
         raise NotAdmitted(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, detail)

@@ -2,8 +2,8 @@
 
 The inbox is `@http-request/<32 hexadecimal digits>`. So an access rule for `@http-request/#` lets responders answer all
 HTTP requests, and reach no client's inbox by that. Only the session with this client id gets what comes to the inbox;
-others cannot subscribe to it, and no client may have such a client id: over HTTP no name has a `/`, and at CONNECT it is
-refused.
+others cannot subscribe to it, and no client may have such a client id: over HTTP no name has a `/`, and at CONNECT it
+is refused.
 
 A request without a key gets a random address, in a shard of the gateway that is asked. The address of a request with a
 key follows from the client and the key, and lies in the client's shard: a repeated request, which is not sent again,
