@@ -153,6 +153,23 @@ def test_a_page_may_read_what_another_gateway_answers(tmp_path: Path) -> None:
     run(scenario())
 
 
+def test_a_page_of_another_origin_may_use_a_key_at_any_gateway(tmp_path: Path) -> None:
+    """A browser says that the page is foreign; only the gateway that is asked learns its origin, and has checked it."""
+
+    async def scenario() -> None:
+        site = await HttpSite(tmp_path, {"origins": ("http://page",)}).start()
+        headers = {"X-Client-Id": C, "Idempotency-Key": "k", "Sec-Fetch-Site": "cross-site"}
+        for gateway in (0, 1):
+            answer = await site.ask(
+                gateway, "POST", "/v1/messages/a", data=b"x", headers=headers | {"Origin": "http://page"}
+            )
+            assert answer.status == 202
+            answer = await site.ask(gateway, "POST", "/v1/messages/a", data=b"x", headers=headers)
+            assert (answer.status, answer.reason) == (403, "origin_not_allowed")
+
+    run(scenario())
+
+
 def test_a_slow_body_is_not_the_homes_matter(tmp_path: Path) -> None:
     """It is read to its end before the home hears of it, within read_timeout_s and packet_bytes."""
 
