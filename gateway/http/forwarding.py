@@ -128,6 +128,10 @@ class Forwarding:
                 answer = await calls.call(sent.client, asked)
                 if answer is None:
                     return None
+                if answer.status == HTTPStatus.NOT_FOUND:  # a request is not answered so
+                    answer.close()
+                    detail = "the gateway that has this client's home is of an earlier release; nothing was sent"
+                    raise Problem(503, "home_outdated", detail)
                 if not sent.wants_all or answer.status != HTTPStatus.OK:
                     return await _whole(answer, max(sent.reply_bytes, ANSWER_BYTES))
         except HomeUnreachable as error:

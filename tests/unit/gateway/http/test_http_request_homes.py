@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from schemas.identity import shard_of
 from tests.unit.gateway.http.http_harness import Answer, until
@@ -205,5 +206,20 @@ def test_the_limits_hold_at_both_gateways(tmp_path: Path, gateway: int) -> None:
         assert (found.status, found.reason) == (429, "too_many_requests_of_client")
         echo(responder, responder.requests[0])
         assert (await waiting).status == 200
+
+    run(scenario())
+
+
+def test_a_home_of_an_earlier_release(tmp_path: Path) -> None:
+    """It does not know the path: 503, as long as not all gateways are of this release."""
+
+    async def scenario() -> None:
+        site = await HttpSite(tmp_path).start()
+        await responding(site, echo, name=RESPONDER)
+        site.servers[1].routes = web.UrlDispatcher()
+        found = await ask(site, 0, headers=KEYED)
+        assert (found.status, found.reason) == (503, "home_outdated")
+        assert (await ask(site, 0, headers={"X-Client-Id": C})).status == 200
+        assert is_site_idle(site)
 
     run(scenario())
