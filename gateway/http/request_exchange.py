@@ -52,9 +52,11 @@ class RequestExchange:
         self._settings = settings
         self._publisher = publisher
         self._links: set[ReplyLink] = set()
+        self._is_stopping = False
 
     def stop(self) -> None:
-        """Ends every request with the reason that the gateway is shutting down."""
+        """Ends every request with the reason that the gateway is shutting down, also those that are still to come."""
+        self._is_stopping = True
         for link in self._links:
             link.disconnect(ReasonCode.SERVER_SHUTTING_DOWN)
 
@@ -73,6 +75,9 @@ class RequestExchange:
         ending, result = None, "refused"
         try:
             await self._attach_in_time(link, caller, address.client)
+            if self._is_stopping or link.ended is not None:
+                reason = (link.ended or ReasonCode.SERVER_SHUTTING_DOWN).name.lower()
+                raise Problem(503, reason, "the gateway cannot wait for replies now; nothing was sent, try again")
             if caller.rules.until < FOR_EVER:
                 left_s = caller.rules.until - self._hosts.clock()
                 ending = asyncio.get_running_loop().call_later(left_s, link.disconnect, ReasonCode.NOT_AUTHORIZED)

@@ -119,6 +119,21 @@ def test_a_gateway_that_stops_says_so(tmp_path: Path) -> None:
     run(scenario())
 
 
+def test_a_gateway_that_stops_sends_nothing_any_more(tmp_path: Path) -> None:
+    """A request that was let in just before."""
+
+    async def scenario() -> None:
+        harness = await HttpHarness(tmp_path).start()
+        harness.http._requests_handler.stop()
+        found = await ask(harness)
+        assert (found.status, found.reason) == (503, "server_shutting_down")
+        assert "nothing was sent" in found.json["detail"]
+        assert is_idle(harness)
+        assert await harness.stored() == []
+
+    run(scenario())
+
+
 def test_a_killed_gateway_leaves_nothing_behind(tmp_path: Path) -> None:
     """G9: the inbox of a request is in no log; a reply to it goes to nobody."""
 
