@@ -16,6 +16,7 @@ why.
 """
 
 import asyncio
+from collections.abc import Mapping
 from typing import Final
 
 import structlog
@@ -26,7 +27,7 @@ from gateway.host.authenticator import NotAdmitted
 from gateway.host.host_server import HostServer
 from gateway.http.http_publisher import HttpPublisher, Stored
 from gateway.http.identity import Caller
-from gateway.http.problems import AGAIN, Problem, not_admitted, refusal
+from gateway.http.problems import AGAIN, NO_HEADERS, Problem, not_admitted, refusal
 from gateway.http.reply_address import ReplyAddress
 from gateway.http.reply_format import REQUEST_ID, reply_headers
 from gateway.http.reply_link import ReplyLink, TooLarge
@@ -75,9 +76,10 @@ class RequestExchange:
         ending, result = None, "refused"
         try:
             await self._attach_in_time(link, caller, address.client)
-            if self._is_stopping or link.ended is not None:
-                reason = (link.ended or ReasonCode.SERVER_SHUTTING_DOWN).name.lower()
-                raise Problem(503, reason, "the gateway cannot wait for replies now; nothing was sent, try again")
+            if self._is_stopping:
+                link.disconnect(ReasonCode.SERVER_SHUTTING_DOWN)
+            if link.ended is not None:
+                raise _ended(link.ended, "nothing was sent, try again")
             if caller.rules.until < FOR_EVER:
                 left_s = caller.rules.until - self._hosts.clock()
                 ending = asyncio.get_running_loop().call_later(left_s, link.disconnect, ReasonCode.NOT_AUTHORIZED)
@@ -181,26 +183,28 @@ def _too_large(detail: str) -> Problem:
 
 def _unanswered(ended: ReasonCode | None, asked: Requested, stored: Stored) -> Problem:
     """Why a request that was sent has no reply. `ended`: why the gateway has ended it, None if its time is over."""
+    if ended is not None:
+        return _ended(ended, AGAIN, _about(stored))
+    detail = f"no reply within {asked.timeout_s} s"
+    if stored.replayed:
+        detail += "; the request was sent before, with this key, and an earlier reply is not kept"
+    return Problem(504, "no_reply", detail, headers=_about(stored))
+
+
+def _ended(ended: ReasonCode, again: str, headers: Mapping[str, str] = NO_HEADERS) -> Problem:
+    """The gateway has ended the request; `again` says whether it may be repeated."""
     match ended:
-        case None:
-            status, reason, detail = 504, "no_reply", f"no reply within {asked.timeout_s} s"
         case ReasonCode.SERVER_SHUTTING_DOWN:
-            status, reason, detail = 503, "server_shutting_down", f"the gateway is being stopped; {AGAIN}"
+            status, reason, detail = 503, "server_shutting_down", f"the gateway is being stopped; {again}"
         case ReasonCode.SESSION_TAKEN_OVER:
-            status, reason, detail = (
-                409,
-                "asked_again",
-                "the same request was made again, and waits instead",
-            )
+            status, reason, detail = 409, "asked_again", "the same request was made again, and waits instead"
         case ReasonCode.NOT_AUTHORIZED:
             status, reason, detail = 403, "not_authorized", "the credentials are no longer valid"
         case ReasonCode.ADMINISTRATIVE_ACTION:
-            status, reason, detail = 503, "administrative_action", f"an operator has ended the request; {AGAIN}"
+            status, reason, detail = 503, "administrative_action", f"an operator has ended the request; {again}"
         case _:
-            status, reason, detail = 503, "server_moved", f"another gateway has the inbox for replies now; {AGAIN}"
-    if stored.replayed and ended is None:
-        detail += "; the request was sent before, with this key, and an earlier reply is not kept"
-    return Problem(status, reason, detail, headers=_about(stored))
+            status, reason, detail = 503, "server_moved", f"another gateway has the inbox for replies now; {again}"
+    return Problem(status, reason, detail, headers=headers)
 
 
 def _about(stored: Stored) -> dict[str, str]:
