@@ -10,6 +10,7 @@ from gateway.shard.arrivals import REPLY_CLIENTS
 from schemas.envelope import Meta
 from tests.unit.gateway.http.http_harness import HttpHarness, run, until
 from tests.unit.gateway.http.responder import Request, Responder, ask, echo, is_idle, responding, silent
+from tests.unit.gateway.shard.home_harness import SHARDS
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
@@ -44,6 +45,8 @@ def test_the_reply_is_the_response(tmp_path: Path, qos: int) -> None:
         await until(lambda: is_idle(harness))
         await until(lambda: harness.outcomes(inbox[1:]) == ["sent" if qos == 0 else "delivered"])
         assert harness.presence(inbox[1:]) == [], "nobody asks whether an inbox for replies is online"
+        logged = [r.key() or b"" for n in range(SHARDS) for r in harness.broker.partitions[harness.topics.sessions, n]]
+        assert not [key for key in logged if key.startswith(REPLY_CLIENTS.encode())], "nothing of it is on Kafka"
 
     run(scenario())
 
