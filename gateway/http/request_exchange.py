@@ -73,7 +73,7 @@ class RequestExchange:
         NotAdmitted if a shard that it needs is not here; ConnectionError if the requester leaves or does not read."""
         link = ReplyLink(self._hosts, address.correlation, self._settings.reply_bytes, asked.most)
         self._links.add(link)
-        ending, result = None, "refused"
+        ending, result = None, "left"
         try:
             await self._attach_in_time(link, caller, address.client)
             if self._is_stopping:
@@ -90,7 +90,6 @@ class RequestExchange:
             packet.properties["correlation_data"] = address.correlation
             stored = await self._publisher.publish(caller, asked.posted)
             headers = headers | _about(stored)
-            result = "left"
             if asked.wants_all:
                 stream = ReplyStream(link, self._settings, self._hosts.clock, asked.most, until)
                 response = await stream.serve(request, headers)
@@ -99,6 +98,9 @@ class RequestExchange:
                 response = await self._answer(request, link, stored, asked, until, headers)
                 result = "answered"
             return response
+        except NotAdmitted:
+            result = "refused"
+            raise
         except Problem as problem:
             otherwise = "refused" if link.ended is None else "ended"
             result = problem.reason if problem.reason in _RESULTS else otherwise
