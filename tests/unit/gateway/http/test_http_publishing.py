@@ -182,6 +182,7 @@ def test_what_kafka_or_a_limit_refuses_has_a_status(tmp_path: Path) -> None:
 
     async def scenario() -> None:
         harness = await HttpHarness(tmp_path, retained_messages=1, in_flight_messages=1).start()
+        await until(lambda: not harness.bus.in_flight)  # what the start has written
         harness.bus.refused[harness.topics.ingress] = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
         assert (await harness.post("a")).reason == "unspecified_error"
         harness.bus.refused.clear()
