@@ -112,7 +112,8 @@ class HttpPublisher:
         if self._server.is_flooded():
             raise too_many_in_flight()
         link = _AnswerLink()
-        self._home.publisher(caller.client, link, caller.rules).publish(posted.packet, message_id, on_ingress=stored)
+        publisher = self._home.publisher(caller.client, link, caller.rules)
+        publisher.publish(posted.packet, message_id, on_ingress=stored, receipt=posted.receipt)
         return link.answered
 
     async def _answered(self, answer: asyncio.Future[ReasonCode], posted: Posted) -> None:

@@ -11,6 +11,7 @@ from multidict import CIMultiDictProxy
 from gateway.http.identity import one_header
 from gateway.http.problems import bad_request
 from gateway.http.target import Query, decode_percent
+from gateway.shard.asked_receipts import AskedReceipt
 from mqtt.limits import EXPIRY_MAX_S
 from mqtt.packets import Publish
 from mqtt.topics import is_topic_name
@@ -36,10 +37,12 @@ T = TypeVar("T")
 
 
 class Posted(NamedTuple):
-    """A posted message without its payload, which is read later; `key` is its Idempotency-Key, "" if none."""
+    """A posted message without its payload, which is read later; `key` is its Idempotency-Key, "" if none; `receipt`:
+    what the gateway itself asks for."""
 
     packet: Publish
     key: str
+    receipt: AskedReceipt | None = None
 
 
 def posted(raw_destination: str, query: Query, headers: CIMultiDictProxy[str]) -> Posted:

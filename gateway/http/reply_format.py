@@ -58,6 +58,7 @@ def too_large_event(message_id: str, size: int) -> bytes:
     return b"event: dropped\ndata: %b\n\n" % msgspec.json.encode(data)
 
 
-def end_event(reason: str, replies: int) -> bytes:
-    """The last event of a stream of replies."""
-    return b"event: end\ndata: %b\n\n" % msgspec.json.encode({"reason": reason, "replies": replies})
+def end_event(reason: str, replies: int, receivers: int | None) -> bytes:
+    """The last event of a stream of replies; `receivers`: how many have got the request, None if that is not known."""
+    data = {"reason": reason, "replies": replies} | ({} if receivers is None else {"receivers": receivers})
+    return b"event: end\ndata: %b\n\n" % msgspec.json.encode(data)

@@ -11,13 +11,17 @@ import hmac
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import msgspec
 
 from gateway.host.host_server import HostServer
 from gateway.http.reply_format import properties_of
+from gateway.shard.asked_receipts import is_forged
 from gateway.shard.messages import Delivery, Message
 from gateway.shard.shard_home import Attached
 from mqtt.codes import ReasonCode
+from schemas.errors import UNDECODABLE
 
 OVER = "request_over"
 """Why the session of a request ends."""
@@ -41,10 +45,17 @@ class TooLarge(NamedTuple):
     size: int
 
 
+class _Receipt(msgspec.Struct):
+    """What is read of a receipt (:mod:`schemas.receipts`)."""
+
+    recipients: int
+
+
 class ReplyLink:
     """Takes up to `most` replies with this `correlation`, None for no limit; each of at most `reply_bytes` bytes of
     payload and properties. Deliveries pause while `server.limits.write_buffer_bytes` wait. Read-only: `ended`, why the
-    gateway has ended the request, None while it has not."""
+    gateway has ended the request, None while it has not; `receivers`, how many clients have got the request, None while
+    others may get it."""
 
     def __init__(self, server: HostServer, correlation: bytes, reply_bytes: int, most: int | None) -> None:
         self._server = server
@@ -58,7 +69,9 @@ class ReplyLink:
         self._attached: Attached | None = None
         self._is_open = False
         self._is_gone = False
+        self._taken = 0
         self.ended: ReasonCode | None = None
+        self.receivers: int | None = None
 
     # -- called by the home (Link) -------------------------------------------------------------------------------------
 
@@ -69,8 +82,12 @@ class ReplyLink:
     def deliver(self, message: Message, delivery: Delivery) -> bool:
         if not self._is_open:
             return True  # the session ends, or has yet to be opened
-        size = len(message.payload) + len(message.properties)
-        if self._left == 0 or not self._is_reply(message):
+        size, properties = len(message.payload) + len(message.properties), properties_of(message)
+        if self._is_reply(properties) and is_forged(properties):  # no client can send it, so it is a receipt
+            self._drop(delivery, "reply_receipt")
+            self._take_receipt(message)
+            return False
+        if self._left == 0 or not self._is_reply(properties):
             self._drop(delivery, "reply_dropped")
             return False
         if size > self._reply_bytes:
@@ -109,14 +126,14 @@ class ReplyLink:
         attached.home.resume(attached.session, self)
 
     async def take(self, until: float) -> list[Reply | TooLarge]:
-        """Replies that have come, a chunk of them at most; [] at `until` (the loop's clock), or once the gateway has
-        ended the request and nothing waits any more."""
+        """Replies that have come, a chunk of them at most; [] at `until` (the loop's clock), or once nothing waits and
+        the gateway has ended the request, or there are as many replies as receivers."""
         now = asyncio.get_running_loop().time
         while True:
             is_held = self._hold.is_on
             if self._waiting and not is_held:
                 return self._take_chunk()
-            if self.ended is not None or now() >= until:
+            if self.ended is not None or self.is_complete or now() >= until:
                 return []
             self._wake.clear()
             if is_held:
@@ -151,8 +168,18 @@ class ReplyLink:
     def _detach(self, attached: Attached) -> None:
         attached.home.detach(attached.session, self, send_will=False, reason=OVER)
 
-    def _is_reply(self, message: Message) -> bool:
-        correlation = properties_of(message).get("correlation_data")
+    @property
+    def is_complete(self) -> bool:
+        """Whether as many replies were taken as clients have got the request."""
+        return self.receivers is not None and self._taken >= self.receivers
+
+    def _take_receipt(self, message: Message) -> None:
+        with suppress(*UNDECODABLE):
+            self.receivers = msgspec.json.decode(message.payload, type=_Receipt).recipients
+            self._wake.set()
+
+    def _is_reply(self, properties: dict[str, Any]) -> bool:
+        correlation = properties.get("correlation_data")
         return correlation is not None and hmac.compare_digest(correlation, self._correlation)
 
     def _drop(self, delivery: Delivery, count: str) -> None:
@@ -172,6 +199,7 @@ class ReplyLink:
             reply = self._waiting.popleft()
             size += _size(reply)
             taken.append(reply)
+            self._taken += isinstance(reply, Reply)
         self._waiting_bytes -= size
         if self._attached is not None and not was_writable and self.writable:
             self._attached.home.writable(self._attached.session, self)

@@ -2,7 +2,7 @@
 
 A reply is an event `message` as in an event stream, without an id: it is acknowledged once it is written, and does not
 come again. The last event is `end`: `reason` says whether the time was over (`timeout`), as many replies have come as
-were asked for (`most`), or why the gateway has ended the request.
+were asked for (`most`), as many as clients have got the request (`complete`), or why the gateway has ended it.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ class ReplyStream:
             await self._begin(request, response)
             while (reason := await self._write_some(response)) is None:
                 pass
-            await self._write(response, end_event(reason, self.replies))
+            await self._write(response, end_event(reason, self.replies, self._link.receivers))
             unanswered = "no_reply" if self._link.ended is None else "ended"
             self.result = "answered" if self.replies else unanswered
         except TimeoutError:  # the client does not read: unsent data would keep the connection open
@@ -66,6 +66,8 @@ class ReplyStream:
             return self._link.ended.name.lower()
         if self.replies == self._most:
             return "most"
+        if self._link.is_complete:
+            return "complete" if self._link.receivers else "not_received"
         if now() >= self._until:
             return "timeout"
         if not found:

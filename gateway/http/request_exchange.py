@@ -1,13 +1,14 @@
 """Serves requests at the gateway that has their reply inboxes: publishes, waits, answers (R6; MQTT 5.0, 4.10).
 
-A request is served in four steps:
+A request is served in these steps:
 
 1. A session without expiry attaches, whose client id is the reply address (:mod:`gateway.http.reply_address`). Nothing
    of it is written to Kafka, and presence does not report it.
 2. The message is published for the caller, with the session's inbox as Response Topic, and Correlation Data. It expires
    when the request's time is over, so that nobody answers in vain.
 3. Replies come to the session and wait in its link (:mod:`gateway.http.reply_link`) until they are written.
-4. Whatever ends the request ends the session. The home drops what comes to an inbox without a session, so late replies
+4. The ledger sends a receipt there too (Q13): that nobody has got the request, or how many have got it.
+5. Whatever ends the request ends the session. The home drops what comes to an inbox without a session, so late replies
    take no memory.
 
 The session attaches before the message is published, so that no reply comes too early. When the shard moves, when the
@@ -34,12 +35,13 @@ from gateway.http.reply_link import ReplyLink, TooLarge
 from gateway.http.reply_stream import ReplyStream
 from gateway.http.requested import Requested
 from gateway.shard.arrivals import REPLY_INBOX, Arrival
+from gateway.shard.asked_receipts import AskedReceipt
 from gateway.shard.rules import FOR_EVER
 from mqtt.codes import ReasonCode
 from schemas.http_settings import HttpSettings
 
 REPLAYED: Final = "Idempotency-Replayed"
-_RESULTS: Final = frozenset({"no_reply", "reply_too_large"})
+_RESULTS: Final = frozenset({"no_reply", "not_received", "reply_too_large"})
 """Reasons of problems that the metrics count as results of their own."""
 
 log = structlog.get_logger(__name__)
@@ -88,7 +90,8 @@ class RequestExchange:
             assert packet.properties is not None
             packet.properties["response_topic"] = f"@{address.client}"
             packet.properties["correlation_data"] = address.correlation
-            stored = await self._publisher.publish(caller, asked.posted)
+            receipt = AskedReceipt("completed" if asked.wants_all else "failed", address.correlation, address.client)
+            stored = await self._publisher.publish(caller, asked.posted._replace(receipt=receipt))
             headers = headers | _about(stored)
             if asked.wants_all:
                 stream = ReplyStream(link, self._settings, self._hosts.clock, asked.most, until)
@@ -123,6 +126,8 @@ class RequestExchange:
     ) -> web.StreamResponse:
         """The first reply."""
         replies = await link.take(until)
+        if not replies and link.receivers == 0:
+            raise Problem(404, "not_received", "nobody has got the request", headers=_about(stored))
         if not replies:
             raise _unanswered(link.ended, asked, stored)
         first = replies[0]

@@ -303,14 +303,14 @@ _LABELLED = (
         "waystation_requests",
         "Requests over HTTP that this gateway has served, by result",
         "result",
-        ("answered", "ended", "left", "no_reply", "refused", "reply_too_large"),
+        ("answered", "ended", "left", "no_reply", "not_received", "refused", "reply_too_large"),
     ),
     _Labelled(
         "reply_",
         "waystation_replies",
         "Messages that have come to the inboxes of requests over HTTP, by what became of them",
         "outcome",
-        ("dropped", "too_large", "written"),
+        ("dropped", "receipt", "too_large", "written"),
     ),
     _Labelled(
         "http_",

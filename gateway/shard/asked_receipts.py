@@ -27,10 +27,12 @@ from schemas.receipts import (
 
 
 class AskedReceipt(NamedTuple):
-    """What a sender wants to hear, and the `correlation_data` by which it knows the message, empty for none."""
+    """What a sender wants to hear, and the `correlation_data` by which it knows the message, empty for none; `to`: the
+    client that gets the receipt, "" for the sender."""
 
     kind: ReceiptKind
     correlation_data: bytes
+    to: str = ""
 
     @property
     def fits(self) -> bool:
@@ -51,7 +53,7 @@ class AskedReceipt(NamedTuple):
         if self.correlation_data:
             properties["correlation_data"] = self.correlation_data
         section = base64.b64encode(encode_properties(properties, PacketType.PUBLISH)).decode()
-        request = ReceiptRequest(kind=self.kind, to=sender, properties=section)
+        request = ReceiptRequest(kind=self.kind, to=self.to or sender, properties=section)
         return encode(
             ProgressEvent(
                 kind="asked", id=message_id, partition=partition, offset=-1, appended_ms=0, is_awaited=True,

@@ -16,7 +16,7 @@ from confluent_kafka import KafkaError
 
 from gateway.bus import OnDone
 from gateway.record import Record
-from gateway.shard.asked_receipts import is_forged, receipt_of, tell_read, with_id
+from gateway.shard.asked_receipts import AskedReceipt, is_forged, receipt_of, tell_read, with_id
 from gateway.shard.link import Link
 from gateway.shard.node import Node
 from gateway.shard.pending_publish import PendingPublish
@@ -104,10 +104,12 @@ class Publisher:
         message_id: str = "",
         bundle: BundleMark | None = None,
         on_ingress: Callable[[], None] | None = None,
+        receipt: AskedReceipt | None = None,
     ) -> None:
         """Sends the message on, with a new id or `message_id`; refuses what a rule or a limit forbids. What is held
         already at QoS 2 is not sent again. `bundle`: in which one of the client's it came (M14). `on_ingress` is called
-        once `ingress` has it, before any checkpoint is behind it; the answer may have to wait for more."""
+        once `ingress` has it, before any checkpoint is behind it; the answer may have to wait for more. `receipt` is
+        asked for, in the place of what its properties ask for."""
         qos, flags = packet.qos, self._flags
         if qos == 2 and self._session is not None:
             if packet.packet_id in self._session.inbound.publishing:
@@ -129,7 +131,8 @@ class Publisher:
             if reason is not ReasonCode.SUCCESS:
                 self._refuse(packet, reason, "refused_by_rule")
                 return
-        receipt = receipt_of(packet.properties) if packet.properties else None
+        if receipt is None and packet.properties:
+            receipt = receipt_of(packet.properties)
         if packet.properties and is_forged(packet.properties):
             self._refuse(packet, ReasonCode.NOT_AUTHORIZED, "refused_by_rule")
             return

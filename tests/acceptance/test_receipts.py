@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import urllib.error
+import urllib.request
 import uuid
 from threading import Event, Lock
 from typing import Any
@@ -150,6 +152,10 @@ def test_requests_end_as_soon_as_the_platform_knows_more(stack: Stack) -> None:
                 task.cancel()
 
     asyncio.run(ask())
+    url = f"http://{stack.state.listeners['http']}/v1/requests/nowhere-{run}?timeout=300"
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(url, b"hello", timeout=300)
+    assert json.load(refused.value)["reason"] == "not_received"
 
 
 def test_a_sender_that_was_away_finds_its_receipt(stack: Stack) -> None:
