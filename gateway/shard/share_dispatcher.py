@@ -15,15 +15,15 @@ Theory of operation. The groups are those of this shard; their members may be in
 Who belongs to a group: :mod:`gateway.shard.group_members`. Pure: no clock, no I/O.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import repeat
-from typing import Protocol
 
-from gateway.shard.messages import Assignment, Delivery, Outcome
-from gateway.shard.session import Session
+from gateway.shard.group_needs import GroupLog, GroupQueues
+from gateway.shard.messages import Assignment
 from gateway.shard.shard import Shard
-from gateway.shard.share_group import Assigned, Member, ShareGroup
+from gateway.shard.share_group import ShareGroup
 from gateway.shard.share_groups import ShareGroups
+from gateway.shard.share_member import Assigned, Member
 from gateway.shard.share_messages import (
     Assign,
     Finished,
@@ -39,46 +39,6 @@ from schemas.session_log import KIND_OF_GROUP, GroupRecord
 
 _CHUNK = 64
 _MOST_CLOSING = 1_000
-
-
-class GroupQueues(Protocol):
-    """What groups need of whoever delivers in a shard (:class:`gateway.shard.delivery.Deliverer`)."""
-
-    def load(self, session: Session) -> None:
-        """Begins to load the backlog, unless it is being done."""
-        ...
-
-    def wake(self, session: Session) -> None:
-        """There may be something to send by the next flush."""
-        ...
-
-    def finish(self, delivery: Delivery, outcome: Outcome) -> None:
-        """One recipient is finished with a message."""
-        ...
-
-    def is_expired(self, delivery: Delivery) -> bool:
-        """Whether the message's time is over."""
-        ...
-
-    def drop_qos0(self, session: Session) -> None:
-        """Nobody can be reached: what waits at QoS 0 is not delivered."""
-        ...
-
-    def end(self, session: Session) -> None:
-        """What the group still had to get ends."""
-        ...
-
-
-class GroupLog(Protocol):
-    """Where the records of groups are made durable (:class:`gateway.shard.log_writer.SessionLogWriter`)."""
-
-    def windows(self, session: Session, then: Callable[[], None]) -> None:
-        """Writes a group's record as it is now; calls `then` once that is durable."""
-        ...
-
-    def ended(self, session: Session, then: Callable[[], None] | None = None, kinds: Sequence[str] = ()) -> None:
-        """Ends the records of `kinds`; calls `then` once that is durable."""
-        ...
 
 
 class ShareDispatcher:

@@ -8,20 +8,17 @@ the member's shard says what became of it. Pure: no clock, no I/O.
 import itertools
 from collections.abc import Iterable
 
-import msgspec
-
 from gateway.shard.cursor import SettledCursor
 from gateway.shard.messages import GROUP_MARK, Delivery, Outcome
 from gateway.shard.session import Session
+from gateway.shard.share_member import Assigned, Member
 from gateway.shard.subscription import SessionSubscription
 from mqtt.topics import split_shared
 from schemas.envelope import Incarnation
-from schemas.session_log import AssignedRecord, GroupRecord, SubscriptionRecord
+from schemas.session_log import AssignedRecord, GroupRecord
 
 RECORD_BYTES = 512 * 1024
 """A group assigns no more at QoS 2 once its record in the session log is about as large."""
-
-_BYTES_PER_ASSIGNMENT = 120
 
 Place = tuple[int, int]
 
@@ -32,55 +29,6 @@ def filter_of(name: str) -> str:
     if shared is None:
         raise ValueError(f"{name!r} is not a shared subscription")
     return shared[1]
-
-
-class Member(msgspec.Struct, eq=False):
-    """A session that belongs to a group: its shard, and its subscription. `capacity` is how many assignments it takes
-    at a time, None while it is away; `outstanding` how many it has. `is_logged`: the session log has it so."""
-
-    client: str
-    session: Incarnation
-    shard: int
-    record: SubscriptionRecord
-    capacity: int | None = None
-    outstanding: int = 0
-    is_logged: bool = False
-
-    @property
-    def options(self) -> tuple[int, bool, int | None]:
-        """Its own part of the subscription."""
-        return self.record.qos, self.record.retain_as_published, self.record.identifier
-
-    @property
-    def has_capacity(self) -> bool:
-        return self.capacity is not None and self.outstanding < self.capacity
-
-
-class Assigned(msgspec.Struct, eq=False):
-    """A delivery of a group in the hands of a member. `packet_id`: with which the session was sent it before, 0 if it
-    was not. `is_logged`: an earlier life of the home has it in its record."""
-
-    group: "ShareGroup"
-    number: int
-    delivery: Delivery
-    client: str
-    session: Incarnation
-    shard: int
-    qos: int
-    retain: bool
-    subscription_ids: tuple[int, ...]
-    packet_id: int = 0
-    is_logged: bool = False
-    times_sent: int = 0
-
-    @property
-    def record(self) -> AssignedRecord:
-        return AssignedRecord(self.number, *self.delivery.place, self.client, *self.session)
-
-    @property
-    def record_bytes(self) -> int:
-        """Its part of the group's record at QoS 2, about."""
-        return _BYTES_PER_ASSIGNMENT + len(msgspec.json.encode(self.client))
 
 
 class ShareGroup(Session):

@@ -12,7 +12,8 @@ import msgspec
 from gateway.shard.numbers import ProcessNumbers
 from gateway.shard.route_start import RouteStart
 from gateway.shard.shard import Shard
-from gateway.shard.share_group import Member, ShareGroup, filter_of
+from gateway.shard.share_group import ShareGroup, filter_of
+from gateway.shard.share_member import Member
 from gateway.shard.share_messages import Join
 from gateway.shard.subscription import SessionSubscription
 from schemas.session_log import SubscriptionRecord

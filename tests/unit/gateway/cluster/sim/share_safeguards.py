@@ -12,7 +12,8 @@ from gateway.shard.numbers import ReservedNumbers
 from gateway.shard.session import Session
 from gateway.shard.session_assignments import SessionAssignments
 from gateway.shard.share_dispatcher import ShareDispatcher
-from gateway.shard.share_group import Assigned, Member, ShareGroup
+from gateway.shard.share_group import ShareGroup
+from gateway.shard.share_member import Assigned, Member
 from gateway.shard.share_messages import Assign, Returned, Sender
 from gateway.shard.share_senders import ShareSenders
 from tests.unit.gateway.cluster.sim.runs import GROUPS_FROM
