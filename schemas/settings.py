@@ -47,6 +47,7 @@ from schemas.sections import (
     Section,
 )
 from schemas.settings_files import Sources, read_secret
+from schemas.share_settings import SharesSettings
 from schemas.storage_settings import StorageSettings, check_storage
 from schemas.validation import convert, settings_error
 
@@ -193,6 +194,7 @@ class GatewaySettings(Section, frozen=True, kw_only=True):
     enrolment: EnrolmentSettings
     console: ConsoleSettings
     feeds: GatewayFeedsSettings
+    shares: SharesSettings
 
 
 class StackSettings(Section, frozen=True, kw_only=True):

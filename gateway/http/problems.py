@@ -84,7 +84,10 @@ _REFUSALS: Final[Mapping[ReasonCode, tuple[int, str]]] = MappingProxyType(
             "Kafka",
         ),
         ReasonCode.ADMINISTRATIVE_ACTION: (403, "the message is blocked"),
-        ReasonCode.PAYLOAD_FORMAT_INVALID: (400, "the payload does not match its declared format"),
+        ReasonCode.PAYLOAD_FORMAT_INVALID: (
+            400,
+            "the payload does not match its declared format, or the user property conversation is not a valid id",
+        ),
         ReasonCode.CONNECTION_RATE_EXCEEDED: (429, "too many requests in a short time; try again later"),
     }
 )

@@ -40,6 +40,7 @@ _TEXTS: Final = {
     "Kafka takes",
     ReasonCode.NOT_AUTHORIZED: "its originator may not publish to its destination",
     ReasonCode.TOPIC_NAME_INVALID: "its destination is blocked, or only the platform uses it",
+    ReasonCode.PAYLOAD_FORMAT_INVALID: "its user property `conversation` is not a valid id",
     ReasonCode.QUOTA_EXCEEDED: "a limit is reached: of the originator's rate, of retained messages, or of what is in "
     "flight to Kafka",
     ReasonCode.UNSPECIFIED_ERROR: "Kafka refused it; the gateway's log says why",

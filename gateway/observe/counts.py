@@ -254,7 +254,7 @@ _LABELLED = (
         "waystation_publishes_refused",
         "PUBLISH packets refused, by reason",
         "reason",
-        ("by_kafka", "by_rule", "receipt_too_large", "retained_full", "system_topic"),
+        ("by_kafka", "by_rule", "conversation", "receipt_too_large", "retained_full", "system_topic"),
     ),
     _Labelled(
         "policy_",

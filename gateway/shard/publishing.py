@@ -16,11 +16,12 @@ from confluent_kafka import KafkaError
 
 from gateway.bus import OnDone
 from gateway.record import Record
-from gateway.shard.asked_receipts import AskedReceipt, is_forged, receipt_of, tell_read, with_id
+from gateway.shard.asked_receipts import AskedReceipt, tell_read, with_id
 from gateway.shard.link import Link
 from gateway.shard.node import Node
 from gateway.shard.pending_publish import PendingPublish
 from gateway.shard.promises import Promises
+from gateway.shard.publish_properties import wanted
 from gateway.shard.publish_turns import Turn
 from gateway.shard.publishes import InboundPosition
 from gateway.shard.retained import size_of
@@ -29,7 +30,7 @@ from gateway.shard.session import Session
 from mqtt.codes import PacketType, ReasonCode
 from mqtt.packets import Publish
 from mqtt.properties import NO_PROPERTIES, forwarded_section
-from schemas.envelope import RECEIPT_FLAG, RETAIN_FLAG, BundleMark, Headers, Meta, headers_of_source
+from schemas.envelope import RETAIN_FLAG, BundleMark, Headers, Meta, headers_of_source
 from schemas.identity import INBOX_MARK, derived_message_id, is_derived, new_message_id, partition_of
 from schemas.origin import WILL_FLAG
 from schemas.receipts import READ_START, read_message
@@ -131,16 +132,13 @@ class Publisher:
             if reason is not ReasonCode.SUCCESS:
                 self._refuse(packet, reason, "refused_by_rule")
                 return
-        if receipt is None and packet.properties:
-            receipt = receipt_of(packet.properties)
-        if packet.properties and is_forged(packet.properties):
-            self._refuse(packet, ReasonCode.NOT_AUTHORIZED, "refused_by_rule")
-            return
-        if receipt is not None:
-            flags += RECEIPT_FLAG
-            if not receipt.fits:
-                self._refuse(packet, ReasonCode.QUOTA_EXCEEDED, "refused_receipt_too_large")
+        if packet.properties or receipt is not None:
+            shares = self._node.settings.gateway.shares
+            asked = wanted(packet.topic, packet.properties or {}, receipt, shares)
+            if asked.reason is not ReasonCode.SUCCESS:
+                self._refuse(packet, asked.reason, asked.counts_as)
                 return
+            flags, receipt = flags + asked.flags, asked.receipt
         retained = packet.retain and not packet.topic.startswith(INBOX_MARK)
         if retained:
             flags += RETAIN_FLAG

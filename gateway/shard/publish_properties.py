@@ -1,0 +1,37 @@
+"""What the user properties of a PUBLISH ask of the platform: a receipt (Q13), a conversation (R6). Pure."""
+
+from typing import NamedTuple
+
+from gateway.shard.asked_receipts import AskedReceipt, is_forged, receipt_of
+from gateway.shard.conversation_properties import conversation_in
+from mqtt.codes import ReasonCode
+from mqtt.packets import Properties
+from schemas.envelope import CONVERSATION_FLAG, RECEIPT_FLAG
+from schemas.identity import INBOX_MARK
+from schemas.share_settings import SharesSettings
+
+
+class Wanted(NamedTuple):
+    """`flags` are for the message's envelope. With a `reason` the message is refused, and counts as `counts_as`."""
+
+    flags: str = ""
+    receipt: AskedReceipt | None = None
+    reason: ReasonCode = ReasonCode.SUCCESS
+    counts_as: str = ""
+
+
+def wanted(topic: str, properties: Properties, receipt: AskedReceipt | None, shares: SharesSettings) -> Wanted:
+    """What a message to `topic` wants; `receipt` in the place of one that its properties ask for."""
+    if is_forged(properties):
+        return Wanted(reason=ReasonCode.NOT_AUTHORIZED, counts_as="refused_by_rule")
+    receipt, flags = receipt or receipt_of(properties), ""
+    if receipt is not None:
+        flags += RECEIPT_FLAG
+        if not receipt.fits:
+            return Wanted(reason=ReasonCode.QUOTA_EXCEEDED, counts_as="refused_receipt_too_large")
+    if shares.conversations and not topic.startswith(INBOX_MARK):  # an inbox has no share group
+        try:
+            flags += "" if conversation_in(properties, shares.conversation_id_bytes) is None else CONVERSATION_FLAG
+        except ValueError:
+            return Wanted(reason=ReasonCode.PAYLOAD_FORMAT_INVALID, counts_as="refused_conversation")
+    return Wanted(flags, receipt)
