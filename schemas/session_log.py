@@ -4,7 +4,8 @@ A session has up to three records, so that what changes often stays small. The k
 a record without a value (tombstone) ends that kind. A share group (MQTT 5.0, 4.8.2) has one record, in the partition of
 its own shard, and one for each of its members; it exists as long as it has members, or assignments that are open.
 Instead of a client id, its key has a NUL, which no client id contains, and `$share/name/filter`; that of a member has
-another NUL and the client id behind.
+another NUL and the client id behind. A group has further records of its kind, one for each conversation: their keys
+have the client id of the sender and the conversation's id behind, each after a NUL (R6).
 
 | kind | record                  | written                                                          |
 |------|-------------------------|------------------------------------------------------------------|
@@ -179,10 +180,26 @@ class AssignedRecord(msgspec.Struct, frozen=True):
         return Incarnation(self.epoch, self.born_us)
 
 
+class ConversationRecord(msgspec.Struct, frozen=True):
+    """The session of `client` that gets all messages of a conversation from a share group."""
+
+    client: str
+    epoch: int
+    born_us: int
+
+    @property
+    def session(self) -> Incarnation:
+        return Incarnation(self.epoch, self.born_us)
+
+
 class GroupRecord(msgspec.Struct, frozen=True):
     """What the share group that began at `born_us` has assigned to its members; a record of an earlier group of the
     same name is void. `settled`, `open` and `dropped` are as in :class:`WindowRecord`, for the group's shard and rows.
-    Messages in `assigned` that are at or before `settled` are settled too. Version 1 had `lent` instead."""
+    Messages in `assigned` that are at or before `settled` are settled too. Version 1 had `lent` instead.
+
+    With `conversation` it says only who gets the messages of that, and nothing else of the group; its key names the
+    conversation. An earlier release, which does not know the field, takes the group for one that is over, and ends the
+    record: the conversation is forgotten."""
 
     settled: SettledRecord
     open: list[tuple[int, int]]
@@ -191,6 +208,7 @@ class GroupRecord(msgspec.Struct, frozen=True):
     assigned: list[AssignedRecord] = []
     lent: list[LentRecord] = []
     version: int = 2
+    conversation: ConversationRecord | msgspec.UnsetType = msgspec.UNSET
 
 
 class MemberRecord(msgspec.Struct, frozen=True):

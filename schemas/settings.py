@@ -47,7 +47,7 @@ from schemas.sections import (
     Section,
 )
 from schemas.settings_files import Sources, read_secret
-from schemas.share_settings import SharesSettings
+from schemas.share_settings import SharesSettings, check_shares
 from schemas.storage_settings import StorageSettings, check_storage
 from schemas.validation import convert, settings_error
 
@@ -317,6 +317,7 @@ def _broken_rules(settings: Settings) -> Iterator[str]:
         lambda: check_http(gateway.http, gateway.limits.packet_bytes, gateway.mesh),
         lambda: check_enrolment(gateway.enrolment),
         lambda: check_feeds(settings.feeds, gateway.feeds),
+        lambda: check_shares(gateway.shares),
         lambda: check_access(gateway.host, gateway.tls, gateway.authentication),
         lambda: check_storage(settings.storage),
         lambda: _check_password(kafka),

@@ -3,8 +3,11 @@
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from gateway.shard.conversations import ConversationKey
 from gateway.shard.messages import Delivery, Outcome
 from gateway.shard.session import Session
+from gateway.shard.share_group import ShareGroup
+from schemas.session_log import ConversationRecord
 
 
 class GroupQueues(Protocol):
@@ -44,4 +47,14 @@ class GroupLog(Protocol):
 
     def ended(self, session: Session, then: Callable[[], None] | None = None, kinds: Sequence[str] = ()) -> None:
         """Ends the records of `kinds`; calls `then` once that is durable."""
+        ...
+
+    def conversation(
+        self,
+        group: ShareGroup,
+        key: ConversationKey,
+        record: ConversationRecord | None,
+        then: Callable[[], None] | None,
+    ) -> None:
+        """Writes which member has a conversation, None if it is over; calls `then` once that is durable."""
         ...

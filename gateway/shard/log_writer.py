@@ -6,14 +6,31 @@ from typing import Any
 
 from gateway.bus import Bus
 from gateway.record import Record as BusRecord
+from gateway.shard.conversations import ConversationKey
 from gateway.shard.messages import GROUP_MARK
 from gateway.shard.promises import Action, Promises
 from gateway.shard.session import Session
-from gateway.shard.session_records import group_record, opened_record, subscribed_record, window_record
+from gateway.shard.session_records import (
+    conversation_key,
+    conversation_record,
+    group_record,
+    opened_record,
+    subscribed_record,
+    window_record,
+)
 from gateway.shard.share_group import ShareGroup
 from schemas.envelope import Headers
 from schemas.fences import epoch_headers
-from schemas.session_log import KIND_OF, KIND_OF_MEMBER, KINDS_OF_SESSION, MemberRecord, Record, SessionKey, encode
+from schemas.session_log import (
+    KIND_OF,
+    KIND_OF_MEMBER,
+    KINDS_OF_SESSION,
+    ConversationRecord,
+    MemberRecord,
+    Record,
+    SessionKey,
+    encode,
+)
 
 ALL_KINDS = KINDS_OF_SESSION
 _BARRIER = SessionKey("", KINDS_OF_SESSION[0]).encode()
@@ -75,6 +92,13 @@ class SessionLogWriter:
         """A member of a share group; None if it is one no more."""
         key = SessionKey(f"{group.client}{GROUP_MARK}{client}", KIND_OF_MEMBER)
         self._produce(key.encode(), None if record is None else encode(record), then)
+
+    def conversation(
+        self, group: ShareGroup, key: ConversationKey, record: ConversationRecord | None, then: Action | None
+    ) -> None:
+        """Which member has a conversation; None if it is over."""
+        value = None if record is None else encode(conversation_record(group, record))
+        self._produce(conversation_key(group, key).encode(), value, then)
 
     def barrier(self, then: Action) -> None:
         """`then` runs once all that was written before is stored, and counts."""

@@ -7,10 +7,18 @@ what is durable *before* something is sent, so it may always come earlier.
 
 from collections.abc import Callable, Mapping
 
+from gateway.shard.conversations import ConversationKey
 from gateway.shard.log_writer import SessionLogWriter
 from gateway.shard.messages import GROUP_MARK
 from gateway.shard.session import Session
-from gateway.shard.session_records import group_record, opened_record, subscribed_record, window_record
+from gateway.shard.session_records import (
+    conversation_of_key,
+    conversation_record,
+    group_record,
+    opened_record,
+    subscribed_record,
+    window_record,
+)
 from gateway.shard.share_group import ShareGroup
 from gateway.shard.share_groups import ShareGroups
 from schemas.errors import RecordError
@@ -62,6 +70,8 @@ class SessionMender:
     def _present(self, key: SessionKey) -> Record | None:
         if key.kind == KIND_OF_MEMBER:
             return self._member(key.client)
+        if key.kind == KIND_OF_GROUP and (found := conversation_of_key(key)) is not None:
+            return self._conversation(*found)
         session = self._sessions.get(key.client)
         if session is None or session.ended:
             return None
@@ -82,3 +92,8 @@ class SessionMender:
         if group is None or member is None or group.subscription is None:
             return None
         return MemberRecord(*member.session, self._groups.record_of(group, member.record))
+
+    def _conversation(self, name: str, key: ConversationKey) -> Record | None:
+        group = self._groups.find(name)
+        found = None if group is None or group.conversations is None else group.conversations.find(key)
+        return None if group is None or found is None else conversation_record(group, found.record)

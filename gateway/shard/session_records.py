@@ -2,10 +2,21 @@
 
 from msgspec import UNSET
 
-from gateway.shard.messages import Delivery
+from gateway.shard.conversations import ConversationKey
+from gateway.shard.messages import GROUP_MARK, Delivery
 from gateway.shard.session import Session
 from gateway.shard.share_group import ShareGroup
-from schemas.session_log import GroupRecord, OutgoingRecord, SessionOpened, Subscribed, WindowRecord
+from schemas.session_log import (
+    KIND_OF_GROUP,
+    ConversationRecord,
+    GroupRecord,
+    OutgoingRecord,
+    SessionKey,
+    SessionOpened,
+    SettledRecord,
+    Subscribed,
+    WindowRecord,
+)
 
 
 def opened_record(session: Session) -> SessionOpened:
@@ -69,3 +80,21 @@ def group_record(group: ShareGroup) -> GroupRecord:
         born_us=group.born_us,
         assigned=[*at_qos_2, *group.assigned_before.values()],
     )
+
+
+def conversation_record(group: ShareGroup, record: ConversationRecord) -> GroupRecord:
+    """What the session log says of a conversation of a group."""
+    return GroupRecord(SettledRecord(), [], [], group.born_us, conversation=record)
+
+
+def conversation_key(group: ShareGroup, key: ConversationKey) -> SessionKey:
+    """Under which key; neither client ids nor user properties have a NUL (MQTT 5.0, 1.5.4)."""
+    return SessionKey(GROUP_MARK.join((group.client, *key)), KIND_OF_GROUP)
+
+
+def conversation_of_key(key: SessionKey) -> tuple[str, ConversationKey] | None:
+    """The name of the group and the conversation; None if the key is that of a group's own record."""
+    match key.client.split(GROUP_MARK):
+        case ["", name, sender, conversation]:
+            return name, ConversationKey(sender, conversation)
+    return None

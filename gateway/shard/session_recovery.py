@@ -14,6 +14,7 @@ from gateway.shard.messages import GROUP_MARK, assigned_place, is_retained
 from gateway.shard.node import Node
 from gateway.shard.quarantine import quarantine
 from gateway.shard.session import Session
+from gateway.shard.session_records import conversation_of_key
 from gateway.shard.session_values import SessionValues
 from gateway.shard.shard_home import ShardHome
 from gateway.shard.share_messages import Join
@@ -27,6 +28,7 @@ from schemas.reserved_topics import is_local
 from schemas.session_log import (
     KIND_OF,
     AssignedRecord,
+    ConversationRecord,
     GroupRecord,
     MemberRecord,
     OutgoingRecord,
@@ -175,7 +177,10 @@ class SessionRecovery:
             of_group.shares.groups.recover(joining, is_logged=False)
 
     def _recover_group(self, home: ShardHome, key: SessionKey, record: GroupRecord) -> None:
-        """What a group has assigned; also of one whose last member has left."""
+        """What a group has assigned; also of one whose last member has left. Or who has one of its conversations."""
+        if record.conversation is not msgspec.UNSET:
+            self._recover_conversation(home, key, record, record.conversation)
+            return
         name, shares = key.client.removeprefix(GROUP_MARK), home.shares
         record = self._of_present_version(record, home.number)
         group = shares.groups.find(name)
@@ -186,6 +191,17 @@ class SessionRecovery:
             return
         shares.dispatcher.recover(group, record)
         home.spool.number_above(record.settled.row)
+
+    @staticmethod
+    def _recover_conversation(
+        home: ShardHome, key: SessionKey, record: GroupRecord, conversation: ConversationRecord
+    ) -> None:
+        name, of = conversation_of_key(key) or ("", None)
+        group = home.shares.groups.find(name)
+        if of is None or group is None or not group.members or group.born_us != record.born_us:
+            home.ended_groups.append(key)
+        else:
+            home.shares.dispatcher.conversations.recover(group, of, conversation)
 
     def _of_present_version(self, record: GroupRecord, shard: int) -> GroupRecord:
         """Numbers what a record of an earlier version has; where that gave a packet id, the session knows it now."""

@@ -16,8 +16,10 @@ Who belongs to a group: :mod:`gateway.shard.group_members`. Pure: no clock, no I
 """
 
 from collections.abc import Callable
+from functools import partial
 from itertools import repeat
 
+from gateway.shard.conversation_keeper import ConversationKeeper
 from gateway.shard.group_needs import GroupLog, GroupQueues
 from gateway.shard.messages import Assignment
 from gateway.shard.shard import Shard
@@ -34,8 +36,10 @@ from gateway.shard.share_messages import (
     ToMember,
     Uncertain,
 )
+from schemas.envelope import CONVERSATION_FLAG
 from schemas.identity import shard_of
 from schemas.session_log import KIND_OF_GROUP, GroupRecord
+from schemas.share_settings import SharesSettings
 
 _CHUNK = 64
 _MOST_CLOSING = 1_000
@@ -55,6 +59,7 @@ class ShareDispatcher:
         epoch: Callable[[], int],
         shards: int,
         post: Callable[[int, ToMember], None],
+        settings: SharesSettings,
     ) -> None:
         self._shard = shard
         self._groups = groups
@@ -64,6 +69,7 @@ class ShareDispatcher:
         self._epoch = epoch
         self._shards = shards
         self._post = post
+        self.conversations = ConversationKeeper(log, settings, groups.clock)
         self._assigned: dict[int, Assigned] = {}
         self._open: dict[str, dict[int, None]] = {}
         """Numbers that the record of a group may name, by client, lowest first."""
@@ -112,6 +118,9 @@ class ShareDispatcher:
                 self._end_if_over(group)
             elif self._asked and group.closing:
                 self._write_record(group, None)
+            if self.conversations.sweep(group):
+                self._queues.wake(group)
+        self.conversations.end_records()
 
     # -- members come and go -------------------------------------------------------------------------------------------
 
@@ -122,6 +131,7 @@ class ShareDispatcher:
     def away(self, group: ShareGroup, member: Member) -> None:
         """A member takes nothing until its shard says otherwise."""
         self._set_capacity(group, member, None)
+        group.goes_away(member, self._groups.clock.now)
 
     def left(self, group: ShareGroup) -> None:
         """There is a member less."""
@@ -140,7 +150,10 @@ class ShareDispatcher:
     def _set_capacity(self, group: ShareGroup, member: Member, capacity: int | None) -> None:
         if capacity is None and member.capacity is None:
             return
-        group.reach(member, capacity)
+        if capacity is None:
+            group.goes_away(member, self._groups.clock.now)
+        else:
+            group.reach(member, capacity)
         self._look_who_is_there(group)
 
     def _look_who_is_there(self, group: ShareGroup) -> None:
@@ -155,6 +168,7 @@ class ShareDispatcher:
         """The last member has left: what waits ends, and what members have at QoS 0 and 1 does for the group."""
         self._groups.unsubscribe(group)
         self._queues.end(group)
+        self.conversations.end(group)
         group.put_back.clear()
         group.had.clear()
         for assigned in [a for a in group.assigned.values() if a.qos < 2]:
@@ -180,13 +194,16 @@ class ShareDispatcher:
             self._queues.load(group)
             return
         taken = self._take(group)
-        if any(assigned.qos == 2 and not assigned.is_logged for assigned in taken):
+        is_exact = any(assigned.qos == 2 and not assigned.is_logged for assigned in taken)
+        send: Callable[[], None] = partial(self._send_logged, group, taken)
+        if self.conversations.log(group, None if is_exact else send) or is_exact:
             group.begin_sending()
-            self._write_record(group, lambda: self._send_logged(group, taken))
+            if is_exact:
+                self._write_record(group, send)
         elif taken:
             self._send(taken)
             self._queues.wake(group)
-        elif not group.queue:  # what was loaded has expired
+        elif self.conversations.may_load(group):  # what was loaded has expired, or all of it waits
             self._queues.load(group)
 
     def _take(self, group: ShareGroup) -> list[Assigned]:
@@ -196,16 +213,31 @@ class ShareDispatcher:
         for delivery in [e for e in group.queue if e.place in group.assigned_before] if group.assigned_before else ():
             client = group.assigned_before[delivery.place].client
             taken.append(self._note(group.assign_again(delivery, shard_of(client, self._shards))))
-        while group.queue and len(taken) < _CHUNK:
-            delivery = group.queue[0]
+            self.conversations.taken_again(group, taken[-1])
+        passed = 0
+        if group.conversations is not None:
+            group.conversations.begin_look()
+        while len(group.queue) > passed and len(taken) < _CHUNK:
+            delivery, choice = group.queue[passed], None
             if self._queues.is_expired(delivery):
-                self._queues.finish(group.drop_first(), "expired")
+                self._queues.finish(group.take_next(delivery), "expired")
                 continue
-            member = group.choose() if group.has_room_for(delivery) else None
+            if not group.has_room_for(delivery):
+                break
+            if CONVERSATION_FLAG in delivery.pending.message.flags:
+                choice = self.conversations.choose(group, delivery)
+                if choice.waits:
+                    if not self.conversations.set_aside(group, delivery, choice):
+                        break
+                    passed += 1
+                    continue
+            member = group.choose() if choice is None else choice.member
             number = None if member is None else self._shard.assignment_numbers.take()
             if member is None or number is None:
                 break
             taken.append(self._note(group.assign(delivery, number, member)))
+            if choice is not None:
+                self.conversations.taken(group, taken[-1], choice)
         return taken
 
     def _note(self, assigned: Assigned) -> Assigned:

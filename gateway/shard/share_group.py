@@ -8,6 +8,7 @@ the member's shard says what became of it. Pure: no clock, no I/O.
 import itertools
 from collections.abc import Iterable
 
+from gateway.shard.conversations import Conversations
 from gateway.shard.cursor import SettledCursor
 from gateway.shard.messages import GROUP_MARK, Delivery, Outcome
 from gateway.shard.session import Session
@@ -38,7 +39,8 @@ class ShareGroup(Session):
     the deliveries that members have, by number; `assigned_before` what an earlier life of the home has assigned at QoS
     2 and has not come again, by place. `closing` are client and number of those that are over but may stand in the
     record in the session log. `had` says, of deliveries that came back, which session was sent them last, and with
-    which packet id. A group without members ends when its QoS 2 assignments are over."""
+    which packet id. `conversations` are None until it has had one. A group without members ends when its QoS 2
+    assignments are over."""
 
     is_group = True
 
@@ -52,6 +54,7 @@ class ShareGroup(Session):
         self.assigned_before: dict[Place, AssignedRecord] = {}
         self.closing: list[tuple[str, int]] = []
         self.had: dict[Place, tuple[Incarnation, int]] = {}
+        self.conversations: Conversations | None = None
         self._most_assigned = most_assigned
         self._record_bytes = 0
         self._in_hand = 0
@@ -109,9 +112,12 @@ class ShareGroup(Session):
         """A new member, or new options of one; the same session keeps what it has in hand."""
         known = self.members.get(member.client)
         if known is not None:
+            was_away = known.capacity is None
             self.reach(known, None)
             if known.session == member.session:
                 member.outstanding = known.outstanding
+                if was_away:
+                    member.away_since = known.away_since
                 member.is_logged = known.is_logged and known.options == member.options
         self.members[member.client] = member
         capacity, member.capacity = member.capacity, None
@@ -130,6 +136,11 @@ class ShareGroup(Session):
         self.reachable[member.client] = member
         if member.has_capacity:
             self.ready.setdefault(member.client, member)
+
+    def goes_away(self, member: Member, now: float) -> None:
+        """A member is away from now on, seconds of the group's clock."""
+        self.reach(member, None)
+        member.away_since = now
 
     def leave(self, client: str, session: Incarnation) -> bool:
         """Whether it was a member."""
@@ -157,12 +168,12 @@ class ShareGroup(Session):
         return None
 
     def assign(self, delivery: Delivery, number: int, member: Member) -> Assigned:
-        """Gives the first delivery of the queue to a member that has capacity, by that member's own subscription."""
+        """Gives a delivery of the queue to a member that has capacity, by that member's own subscription."""
         message, record = delivery.pending.message, member.record
         assigned = Assigned(
             self,
             number,
-            self.drop_first(),
+            self.take_next(delivery),
             member.client,
             member.session,
             member.shard,
@@ -236,6 +247,8 @@ class ShareGroup(Session):
         """Its result is there."""
         if self.assigned.pop(assigned.number, None) is not None:
             self._count(assigned, -1)
+            if self.conversations is not None:
+                self.conversations.closed(assigned)
             if assigned.qos == 2:
                 self.closing.append((assigned.client, assigned.number))
 
@@ -261,18 +274,36 @@ class ShareGroup(Session):
         deliveries.sort(key=_order)
         self.queue.extendleft(reversed(deliveries))
 
-    def drop_first(self) -> Delivery:
-        """Takes the first delivery out of the queue."""
-        delivery = self.queue.popleft()
+    def take_next(self, delivery: Delivery) -> Delivery:
+        """Takes a delivery out of the queue: the first, but for those that were passed over."""
+        if self.queue[0] is not delivery:
+            self.take_out(delivery)
+            return delivery
+        self.queue.popleft()
         self.queued_bytes -= delivery.pending.message.size
         if self.put_back:
             self.put_back.discard(delivery.place)
         return delivery
 
+    def pass_over(self, delivery: Delivery) -> None:
+        """It waits for one member, and those behind it go on. It is not settled with them."""
+        if delivery.qos:
+            self.put_back.add(delivery.place)
+
     def in_hand_unspooled(self, client: str) -> list[int]:
         """Numbers of the messages that a member has at QoS 2 and the spool does not hold."""
         in_hand = [a.delivery for a in self.assigned.values() if a.qos == 2 and a.client == client]
         return [delivery.pending.number for delivery in in_hand if delivery.row is None]
+
+    # -- conversations -------------------------------------------------------------------------------------------------
+
+    def begin_conversations(self, conversations: Conversations) -> None:
+        """It gets its first message of one."""
+        self.conversations = conversations
+
+    def end_conversations(self) -> None:
+        """All of them are over."""
+        self.conversations = None
 
     # -- what is durable, and a restart --------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
+from gateway.shard.group_clock import GroupClock
 from gateway.shard.numbers import ProcessNumbers
 from gateway.shard.route_start import RouteStart
 from gateway.shard.shard import Shard
@@ -21,7 +22,7 @@ from schemas.session_log import SubscriptionRecord
 
 class ShareGroups:
     """Makes groups, and adds and removes members. `most_assigned` bounds what members of a group have in hand;
-    `clock` gives seconds since the epoch."""
+    `clock` gives seconds since the epoch; the attribute of that name is the groups' own."""
 
     def __init__(
         self,
@@ -37,12 +38,17 @@ class ShareGroups:
         self._most_assigned = most_assigned
         self._clock = clock
         self._groups: dict[str, ShareGroup] = {}
+        self.clock = GroupClock()
 
     def __len__(self) -> int:
         return len(self._groups)
 
     def __iter__(self) -> Iterator[ShareGroup]:
         return iter(list(self._groups.values()))
+
+    def tick(self) -> None:
+        """Every second."""
+        self.clock.tick(self._clock())
 
     def find(self, name: str) -> ShareGroup | None:
         """The group `$share/name/filter`, also one that only waits for results."""
@@ -123,6 +129,7 @@ class ShareGroups:
 
     def _add(self, group: ShareGroup, joining: Join, *, is_logged: bool = False) -> None:
         member = Member(joining.client, joining.session, joining.shard, joining.record, joining.capacity)
+        member.away_since = self.clock.now
         group.join(member)
         if is_logged:
             group.note_logged(member)

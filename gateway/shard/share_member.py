@@ -9,6 +9,7 @@ from schemas.envelope import Incarnation
 from schemas.session_log import AssignedRecord, SubscriptionRecord
 
 if TYPE_CHECKING:
+    from gateway.shard.conversations import Conversation
     from gateway.shard.share_group import ShareGroup
 
 _BYTES_PER_ASSIGNMENT = 120
@@ -16,7 +17,8 @@ _BYTES_PER_ASSIGNMENT = 120
 
 class Member(msgspec.Struct, eq=False):
     """A session that belongs to a group: its shard, and its subscription. `capacity` is how many assignments it takes
-    at a time, None while it is away; `outstanding` how many it has. `is_logged`: the session log has it so."""
+    at a time, None while it is away, which it is then since `away_since`, seconds of the group's clock; `outstanding`
+    how many it has. `is_logged`: the session log has it so."""
 
     client: str
     session: Incarnation
@@ -25,6 +27,7 @@ class Member(msgspec.Struct, eq=False):
     capacity: int | None = None
     outstanding: int = 0
     is_logged: bool = False
+    away_since: float = 0.0
 
     @property
     def options(self) -> tuple[int, bool, int | None]:
@@ -38,7 +41,8 @@ class Member(msgspec.Struct, eq=False):
 
 class Assigned(msgspec.Struct, eq=False):
     """A delivery of a group in the hands of a member. `packet_id`: with which the session was sent it before, 0 if it
-    was not. `is_logged`: an earlier life of the home has it in its record."""
+    was not. `is_logged`: an earlier life of the home has it in its record. `conversation` is the one that it belongs
+    to."""
 
     group: "ShareGroup"
     number: int
@@ -52,6 +56,7 @@ class Assigned(msgspec.Struct, eq=False):
     packet_id: int = 0
     is_logged: bool = False
     times_sent: int = 0
+    conversation: "Conversation | None" = None
 
     @property
     def record(self) -> AssignedRecord:

@@ -91,6 +91,7 @@ class Shares:
             lambda: spool.epoch,
             self._shards,
             self._post,
+            node.settings.gateway.shares,
         )
         self._group_members = GroupMembers(
             self._shard, self.groups, self.dispatcher, self._routes, writer, self._post, cover, self._spawn
@@ -169,6 +170,7 @@ class Shares:
 
     def sweep(self) -> None:
         """What is due every second."""
+        self.groups.tick()
         self.dispatcher.sweep()
         self.members.sweep()
 

@@ -25,7 +25,9 @@ class Home:
         self.barriers: list[Callable[[], None]] = []
         limits = SimpleNamespace(share_in_flight=8)
         node: Any = SimpleNamespace(
-            settings=SimpleNamespace(kafka=SimpleNamespace(shards=SHARDS), gateway=SimpleNamespace(limits=limits)),
+            settings=SimpleNamespace(
+                kafka=SimpleNamespace(shards=SHARDS), gateway=SimpleNamespace(limits=limits, shares=None)
+            ),
             counts=Counter(),
             ready=ReadySessions(Hold()),
             numbers=None,

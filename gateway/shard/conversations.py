@@ -1,0 +1,218 @@
+"""Conversations of one share group: all messages of one go to the same member (R6, continuous semaphore). Pure.
+
+Theory of operation. A conversation is what one sender calls by one id. Its first message goes to any member with
+capacity. That choice is in the session log before the message is sent, in a record of its own
+(:class:`schemas.session_log.ConversationRecord`), so that the next home of the shard keeps it.
+
+* One message of a conversation at a time is with its member; the next follows when that one is finished. So the order
+  holds whatever comes back: a second one could pass the first while this is on its way back to the group.
+* A message whose member has no capacity, or has another message of the conversation, stays in the group's queue, and
+  those behind it go on. The group's record names it as not settled. At most `conversation_waiting` messages may wait.
+* A member is gone if it is no member any more, or is another session, or has had no connection for
+  `conversation_offline_s`. Then the next message goes to any member with capacity, and the choice is written anew.
+* A conversation without messages for `conversation_s` is forgotten. If there are as many as there may be, the idle one
+  that was not used for longest is. One of which a member has a message is never forgotten; if all are such, a new one
+  waits.
+
+When a conversation was used last is not in the log. A new home counts from its start.
+"""
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+
+from gateway.shard.conversation_properties import conversation_of
+from gateway.shard.group_clock import GroupClock
+from gateway.shard.messages import GROUP_MARK, Delivery
+from gateway.shard.share_member import Assigned, Member
+from schemas.envelope import Incarnation
+from schemas.session_log import ConversationRecord
+from schemas.share_settings import SharesSettings
+
+if TYPE_CHECKING:
+    from gateway.shard.share_group import ShareGroup
+
+_FORGOTTEN_AT_ONCE: Final = 1_000
+
+
+class ConversationKey(NamedTuple):
+    """The client id of the sender, and the id that it has chosen."""
+
+    sender: str
+    id: str
+
+
+class Conversation(msgspec.Struct, eq=False):
+    """`client` and `session` are the member; `number` is that of the assignment that the member has, 0 for none;
+    `used` when it had one last, seconds of the group's clock."""
+
+    key: ConversationKey
+    client: str
+    session: Incarnation
+    used: float
+    number: int = 0
+
+    @property
+    def record(self) -> ConversationRecord:
+        return ConversationRecord(self.client, *self.session)
+
+    def is_with(self, client: str, session: Incarnation) -> bool:
+        """Whether this session is the member."""
+        return self.client == client and self.session == session
+
+
+class Choice(NamedTuple):
+    """`member` gets the next message of the conversation `key`; None: nobody has capacity. `waits`: it has to wait for
+    its own member, and others behind it may go on. Without a `key` it belongs to no conversation after all."""
+
+    key: ConversationKey | None
+    member: Member | None
+    waits: bool = False
+
+
+class Conversations:
+    """Of `group`. `idle` are those of which no member has a message, the one not used for longest first; `waiting` are
+    the messages that the last look at the queue has passed over, by place."""
+
+    def __init__(self, group: "ShareGroup", settings: SharesSettings, clock: GroupClock) -> None:
+        self._group = group
+        self._settings = settings
+        self._clock = clock
+        self._known: dict[ConversationKey, Conversation] = {}
+        self._idle: dict[ConversationKey, Conversation] = {}
+        self._waiting: dict[tuple[int, int], ConversationKey | None] = {}
+        self._waited: dict[tuple[int, int], ConversationKey | None] = {}
+        self._chosen: list[Conversation] = []
+        self._forgotten: list[ConversationKey] = []
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def find(self, key: ConversationKey) -> Conversation | None:
+        return self._known.get(key)
+
+    @property
+    def keys(self) -> list[ConversationKey]:
+        return [*self._known]
+
+    # -- which member --------------------------------------------------------------------------------------------------
+
+    @property
+    def waiting(self) -> int:
+        """How many messages the last look at the queue has passed over."""
+        return len(self._waiting)
+
+    def begin_look(self) -> None:
+        """The queue is looked at from its beginning."""
+        self._waited, self._waiting = self._waiting, {}
+
+    def choose(self, delivery: Delivery) -> Choice:
+        """Who gets the next message of a conversation."""
+        key = self._key_of(delivery)
+        conversation = None if key is None else self._known.get(key)
+        if conversation is None:
+            is_full = len(self._known) >= self._settings.conversations and not self._idle
+            return Choice(key, None, True) if key is not None and is_full else Choice(key, self._group.choose())
+        member = self._group.member(conversation.client, conversation.session)
+        if member is None or self._is_gone(member):
+            return Choice(key, self._group.choose())
+        waits = bool(conversation.number) or not member.has_capacity
+        return Choice(key, None if waits else member, waits)
+
+    def set_aside(self, delivery: Delivery, key: ConversationKey | None) -> bool:
+        """The message waits, and those behind it may go on; False if too many wait so."""
+        if len(self._waiting) >= self._settings.conversation_waiting:
+            return False
+        self._waiting[delivery.place] = key
+        conversation = None if key is None else self._idle.get(key)
+        if conversation is not None and conversation.used < self._clock.now:
+            self._use(conversation)
+        return True
+
+    def _is_gone(self, member: Member) -> bool:
+        away_s = self._clock.now - member.away_since
+        return member.capacity is None and away_s >= self._settings.conversation_offline_s
+
+    def _key_of(self, delivery: Delivery) -> ConversationKey | None:
+        """None if it belongs to none after all."""
+        if delivery.place in self._waited:
+            return self._waited[delivery.place]
+        message = delivery.pending.message
+        found = conversation_of(message.properties, self._settings.conversation_id_bytes)
+        return None if found is None or GROUP_MARK in message.source else ConversationKey(message.source, found)
+
+    # -- what members have ---------------------------------------------------------------------------------------------
+
+    def taken(self, assigned: Assigned, key: ConversationKey) -> None:
+        """A member gets a message of a conversation."""
+        conversation = self._known.get(key)
+        if conversation is None:
+            conversation = self._begin(key, assigned)
+        elif not conversation.is_with(assigned.client, assigned.session):
+            conversation.client, conversation.session = assigned.client, assigned.session
+            self._chosen.append(conversation)
+        self._is_taken(conversation, assigned)
+
+    def taken_again(self, assigned: Assigned) -> None:
+        """A member had the message before a restart."""
+        key = self._key_of(assigned.delivery)
+        conversation = None if key is None else self._known.get(key)
+        if conversation is not None and conversation.is_with(assigned.client, assigned.session):
+            self._is_taken(conversation, assigned)
+
+    def closed(self, assigned: Assigned) -> None:
+        """The result of an assignment is there, or it was given back."""
+        conversation = assigned.conversation
+        if conversation is None or conversation.number != assigned.number:
+            return
+        conversation.number = 0
+        if self._known.get(conversation.key) is conversation:
+            self._use(conversation)
+
+    def _begin(self, key: ConversationKey, assigned: Assigned) -> Conversation:
+        if len(self._known) >= self._settings.conversations:
+            self._forget(next(iter(self._idle)))
+        conversation = self._known[key] = Conversation(key, assigned.client, assigned.session, self._clock.now)
+        self._chosen.append(conversation)
+        return conversation
+
+    def _is_taken(self, conversation: Conversation, assigned: Assigned) -> None:
+        conversation.number, assigned.conversation = assigned.number, conversation
+        self._idle.pop(conversation.key, None)
+
+    def _use(self, conversation: Conversation) -> None:
+        conversation.used = self._clock.now
+        self._idle.pop(conversation.key, None)
+        self._idle[conversation.key] = conversation
+
+    def _forget(self, key: ConversationKey) -> None:
+        del self._idle[key], self._known[key]
+        self._forgotten.append(key)
+
+    # -- what is durable, and the end ----------------------------------------------------------------------------------
+
+    def take_chosen(self) -> list[Conversation]:
+        """Takes those whose member was chosen since the last time: the session log has to know before it is sent
+        anything."""
+        chosen, self._chosen = self._chosen, []
+        return chosen
+
+    def take_forgotten(self) -> list[ConversationKey]:
+        """Takes those that were forgotten since the last time."""
+        forgotten, self._forgotten = self._forgotten, []
+        return forgotten
+
+    def expire(self) -> None:
+        """Forgets conversations without messages for too long."""
+        for _ in range(_FORGOTTEN_AT_ONCE):
+            oldest = next(iter(self._idle.values()), None)
+            if oldest is None or self._clock.now - oldest.used < self._settings.conversation_s:
+                return
+            self._forget(oldest.key)
+
+    def recover(self, key: ConversationKey, record: ConversationRecord) -> None:
+        """Takes up what an earlier life of the home has chosen."""
+        if self._idle and len(self._known) >= self._settings.conversations:
+            self._forget(next(iter(self._idle)))
+        conversation = self._known[key] = Conversation(key, record.client, record.session, self._clock.now)
+        self._idle[key] = conversation
