@@ -181,11 +181,13 @@ class AssignedRecord(msgspec.Struct, frozen=True):
 
 
 class ConversationRecord(msgspec.Struct, frozen=True):
-    """The session of `client` that gets all messages of a conversation from a share group."""
+    """The session of `client` that gets all messages of a conversation from a share group. `restarted`: the place
+    (partition, offset) on `ingress` of the message that tells it that another session had the conversation before."""
 
     client: str
     epoch: int
     born_us: int
+    restarted: tuple[int, int] | None = None
 
     @property
     def session(self) -> Incarnation:

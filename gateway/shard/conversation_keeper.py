@@ -7,12 +7,16 @@ finds the record goes on with the same member.
 from collections.abc import Callable
 from typing import Final
 
+import msgspec
+
+from gateway.shard.conversation_properties import restarted
 from gateway.shard.conversations import Choice, Conversation, ConversationKey, Conversations
 from gateway.shard.group_clock import GroupClock
 from gateway.shard.group_needs import GroupLog
-from gateway.shard.messages import Delivery
+from gateway.shard.messages import Delivery, Message
 from gateway.shard.share_group import ShareGroup
 from gateway.shard.share_member import Assigned
+from gateway.shard.share_messages import Result
 from schemas.envelope import CONVERSATION_FLAG
 from schemas.session_log import ConversationRecord
 from schemas.share_settings import SharesSettings
@@ -52,6 +56,19 @@ class ConversationKeeper:
         """A member had a message before a restart."""
         if group.conversations is not None and CONVERSATION_FLAG in assigned.delivery.pending.message.flags:
             group.conversations.taken_again(assigned)
+
+    def message(self, assigned: Assigned) -> Message:
+        """What the member is sent."""
+        message, conversations = assigned.delivery.pending.message, assigned.group.conversations
+        if conversations is None or not conversations.tells(assigned):
+            return message
+        return msgspec.structs.replace(message, properties=restarted(message.properties))
+
+    def finished(self, assigned: Assigned, result: Result) -> None:
+        """The result is there."""
+        conversations = assigned.group.conversations
+        if conversations is not None and result in ("delivered", "sent"):
+            conversations.delivered(assigned)
 
     def may_load(self, group: ShareGroup) -> bool:
         """Whether all that is in the queue, if anything is, was passed over, and more may be."""

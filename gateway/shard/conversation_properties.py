@@ -1,26 +1,32 @@
 """Conversations in share groups as MQTT 5 user properties (R6). Pure.
 
-| user property  | in                  | value                                                                    |
-|----------------|---------------------|--------------------------------------------------------------------------|
-| `conversation` | a message to a group | the id of the conversation, at most `gateway.shares.conversation_id_bytes` |
+| user property            | in                    | value                                                             |
+|--------------------------|-----------------------|-------------------------------------------------------------------|
+| `conversation`           | a message to a group  | the id, at most `gateway.shares.conversation_id_bytes` bytes      |
+| `conversation-restarted` | the same, to a member | `true` if another member had the conversation before; else absent |
 """
 
 from typing import Final
 
 from mqtt.codes import PacketType
 from mqtt.packets import Properties
-from mqtt.properties import decode_properties
-from mqtt.wire import Reader
+from mqtt.properties import decode_properties, encode_properties
+from mqtt.wire import MANY, Reader
 
 CONVERSATION: Final = "conversation"
+RESTARTED: Final = "conversation-restarted"
 
 
 def conversation_in(properties: Properties, most_bytes: int) -> str | None:
     """The id of the conversation that a message with these properties belongs to; None if it belongs to none. Raises
-    ValueError if it names several, or if the id is empty or has more than `most_bytes` bytes of UTF-8."""
-    found = [value for name, value in properties.get("user_property", ()) if name == CONVERSATION]
+    ValueError if it names several, if the id is empty or has more than `most_bytes` bytes of UTF-8, or if a packet has
+    no room for one more user property."""
+    pairs = properties.get("user_property", ())
+    found = [value for name, value in pairs if name == CONVERSATION]
     if not found:
         return None
+    if len(pairs) >= MANY:
+        raise ValueError(f"a message of a conversation has at most {MANY - 1} user properties")
     if len(found) > 1:
         raise ValueError(f"a message belongs to one conversation, not to {len(found)}")
     if not 0 < len(found[0].encode()) <= most_bytes:
@@ -36,3 +42,10 @@ def conversation_of(section: bytes, most_bytes: int) -> str | None:
         return conversation_in(properties or {}, most_bytes)
     except ValueError:
         return None
+
+
+def restarted(section: bytes) -> bytes:
+    """The property section of a message of a conversation, as the first one that another member gets."""
+    properties = decode_properties(Reader(section, 0, len(section)), PacketType.PUBLISH) or {}
+    pairs = [*properties.get("user_property", ()), (RESTARTED, "true")]
+    return encode_properties(properties | {"user_property": pairs}, PacketType.PUBLISH)

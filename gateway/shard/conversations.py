@@ -10,6 +10,7 @@ capacity. That choice is in the session log before the message is sent, in a rec
   those behind it go on. The group's record names it as not settled. At most `conversation_waiting` messages may wait.
 * A member is gone if it is no member any more, or is another session, or has had no connection for
   `conversation_offline_s`. Then the next message goes to any member with capacity, and the choice is written anew.
+  The record names that message: it tells the member that it does not know the history, however often it is sent.
 * A conversation without messages for `conversation_s` is forgotten. If there are as many as there may be, the idle one
   that was not used for longest is. One of which a member has a message is never forgotten; if all are such, a new one
   waits.
@@ -44,17 +45,23 @@ class ConversationKey(NamedTuple):
 
 class Conversation(msgspec.Struct, eq=False):
     """`client` and `session` are the member; `number` is that of the assignment that the member has, 0 for none;
-    `used` when it had one last, seconds of the group's clock."""
+    `used` when it had one last, seconds of the group's clock.
+
+    `restarted` is the place of the message that tells the member that another one had the conversation before; it
+    `is_told` once it has finished one of the conversation's messages. It `was_sent` one: that may be, at least."""
 
     key: ConversationKey
     client: str
     session: Incarnation
     used: float
     number: int = 0
+    restarted: tuple[int, int] | None = None
+    was_sent: bool = False
+    is_told: bool = False
 
     @property
     def record(self) -> ConversationRecord:
-        return ConversationRecord(self.client, *self.session)
+        return ConversationRecord(self.client, *self.session, self.restarted)
 
     def is_with(self, client: str, session: Incarnation) -> bool:
         """Whether this session is the member."""
@@ -149,8 +156,9 @@ class Conversations:
         if conversation is None:
             conversation = self._begin(key, assigned)
         elif not conversation.is_with(assigned.client, assigned.session):
-            conversation.client, conversation.session = assigned.client, assigned.session
-            self._chosen.append(conversation)
+            self._restart(conversation, assigned)
+        elif conversation.restarted is not None and not conversation.is_told:
+            self._tell(conversation, assigned)
         self._is_taken(conversation, assigned)
 
     def taken_again(self, assigned: Assigned) -> None:
@@ -160,12 +168,28 @@ class Conversations:
         if conversation is not None and conversation.is_with(assigned.client, assigned.session):
             self._is_taken(conversation, assigned)
 
+    def tells(self, assigned: Assigned) -> bool:
+        """Whether the message tells its member that another one had the conversation before."""
+        conversation = assigned.conversation
+        return (
+            conversation is not None
+            and conversation.restarted == assigned.delivery.place
+            and conversation.is_with(assigned.client, assigned.session)
+        )
+
+    def delivered(self, assigned: Assigned) -> None:
+        """The member has it."""
+        conversation = assigned.conversation
+        if conversation is not None and conversation.is_with(assigned.client, assigned.session):
+            conversation.is_told = True
+
     def closed(self, assigned: Assigned) -> None:
         """The result of an assignment is there, or it was given back."""
         conversation = assigned.conversation
         if conversation is None or conversation.number != assigned.number:
             return
         conversation.number = 0
+        conversation.was_sent |= assigned.times_sent > 0
         if self._known.get(conversation.key) is conversation:
             self._use(conversation)
 
@@ -175,6 +199,23 @@ class Conversations:
         conversation = self._known[key] = Conversation(key, assigned.client, assigned.session, self._clock.now)
         self._chosen.append(conversation)
         return conversation
+
+    def _restart(self, conversation: Conversation, assigned: Assigned) -> None:
+        """Nobody need be told of a member that was sent nothing."""
+        conversation.client, conversation.session = assigned.client, assigned.session
+        if conversation.was_sent or conversation.number:
+            conversation.restarted = assigned.delivery.place
+        elif conversation.restarted is not None:
+            self._tell(conversation, assigned)
+        conversation.was_sent = conversation.is_told = False
+        if conversation not in self._chosen:
+            self._chosen.append(conversation)
+
+    def _tell(self, conversation: Conversation, assigned: Assigned) -> None:
+        """The message that was to tell the member may be over, and has not."""
+        if conversation.restarted != assigned.delivery.place:
+            conversation.restarted = assigned.delivery.place
+            self._chosen.append(conversation)
 
     def _is_taken(self, conversation: Conversation, assigned: Assigned) -> None:
         conversation.number, assigned.conversation = assigned.number, conversation
@@ -214,5 +255,7 @@ class Conversations:
         """Takes up what an earlier life of the home has chosen."""
         if self._idle and len(self._known) >= self._settings.conversations:
             self._forget(next(iter(self._idle)))
-        conversation = self._known[key] = Conversation(key, record.client, record.session, self._clock.now)
-        self._idle[key] = conversation
+        conversation = Conversation(
+            key, record.client, record.session, self._clock.now, 0, record.restarted, was_sent=True, is_told=True
+        )
+        self._known[key] = self._idle[key] = conversation

@@ -269,7 +269,7 @@ class ShareDispatcher:
                     Assignment(group.name, self._shard.number, number),
                     assigned.client,
                     assigned.session,
-                    assigned.delivery.pending.message,
+                    self.conversations.message(assigned),
                     assigned.qos,
                     assigned.retain,
                     assigned.subscription_ids,
@@ -292,6 +292,7 @@ class ShareDispatcher:
                 self._take_back([assigned])
                 return
             group.unknown(assigned)
+        self.conversations.finished(assigned, result)
         group.close(assigned)
         if assigned.qos == 2:
             group.settle(delivery)

@@ -235,6 +235,8 @@ class ShareGroup(Session):
     def returned(self, assigned: Assigned, packet_id: int) -> None:
         """The member gives it back, and takes no more until it says otherwise; `packet_id` as in Assigned."""
         assigned.packet_id = packet_id
+        if not packet_id:  # its client was sent nothing
+            assigned.times_sent = 0
         member = self.member(assigned.client, assigned.session)
         if member is not None and member.capacity:
             self.reach(member, 0)

@@ -173,6 +173,7 @@ class Shares:
         self.groups.tick()
         self.dispatcher.sweep()
         self.members.sweep()
+        self._node.ready.flush()
 
     def pump(self, session: Session) -> None:
         """Gives what a group has to its members."""

@@ -52,3 +52,8 @@ def holder(members: list[Client], payload: bytes) -> Client:
     """The member that has got a message."""
     [found] = [member for member in members if payload in member.payloads]
     return found
+
+
+def tells(member: Client) -> list[bool]:
+    """Which of the messages that a member was sent, repetitions included, told it that another one was gone."""
+    return [("conversation-restarted", "true") in found.get("user_property", ()) for found in member.properties]
