@@ -67,8 +67,10 @@ class ConversationKeeper:
     def finished(self, assigned: Assigned, result: Result) -> None:
         """The result is there."""
         conversations = assigned.group.conversations
-        if conversations is not None and result in ("delivered", "sent"):
-            conversations.delivered(assigned)
+        if conversations is None or result not in ("delivered", "sent"):
+            return
+        if (told := conversations.delivered(assigned)) is not None:
+            self._write(assigned.group, told, None)
 
     def may_load(self, group: ShareGroup) -> bool:
         """Whether all that is in the queue, if anything is, was passed over, and more may be."""

@@ -10,7 +10,8 @@ capacity. That choice is in the session log before the message is sent, in a rec
   those behind it go on. The group's record names it as not settled. At most `conversation_waiting` messages may wait.
 * A member is gone if it is no member any more, or is another session, or has had no connection for
   `conversation_offline_s`. Then the next message goes to any member with capacity, and the choice is written anew.
-  The record names that message: it tells the member that it does not know the history, however often it is sent.
+  The record names that message: it tells the member that it does not know the history. Once the member has finished
+  it, the record is written again without; if the home is killed before, the next message tells the member once more.
 * A conversation without messages for `conversation_s` is forgotten. If there are as many as there may be, the idle one
   that was not used for longest is. One of which a member has a message is never forgotten; if all are such, a new one
   waits.
@@ -47,8 +48,8 @@ class Conversation(msgspec.Struct, eq=False):
     """`client` and `session` are the member; `number` is that of the assignment that the member has, 0 for none;
     `used` when it had one last, seconds of the group's clock.
 
-    `restarted` is the place of the message that tells the member that another one had the conversation before; it
-    `is_told` once it has finished one of the conversation's messages. It `was_sent` one: that may be, at least."""
+    `restarted` is the place of the message that tells the member that another one had the conversation before, until
+    the member has finished it. The member `was_sent` one of the conversation's messages: that may be, at least."""
 
     key: ConversationKey
     client: str
@@ -57,7 +58,6 @@ class Conversation(msgspec.Struct, eq=False):
     number: int = 0
     restarted: tuple[int, int] | None = None
     was_sent: bool = False
-    is_told: bool = False
 
     @property
     def record(self) -> ConversationRecord:
@@ -157,7 +157,7 @@ class Conversations:
             conversation = self._begin(key, assigned)
         elif not conversation.is_with(assigned.client, assigned.session):
             self._restart(conversation, assigned)
-        elif conversation.restarted is not None and not conversation.is_told:
+        elif conversation.restarted is not None:
             self._tell(conversation, assigned)
         self._is_taken(conversation, assigned)
 
@@ -177,11 +177,13 @@ class Conversations:
             and conversation.is_with(assigned.client, assigned.session)
         )
 
-    def delivered(self, assigned: Assigned) -> None:
-        """The member has it."""
+    def delivered(self, assigned: Assigned) -> Conversation | None:
+        """The member has it. Returns the conversation if nobody need be told any more that it is another member's."""
         conversation = assigned.conversation
-        if conversation is not None and conversation.is_with(assigned.client, assigned.session):
-            conversation.is_told = True
+        if conversation is None or not self.tells(assigned) or self._known.get(conversation.key) is not conversation:
+            return None
+        conversation.restarted = None
+        return conversation
 
     def closed(self, assigned: Assigned) -> None:
         """The result of an assignment is there, or it was given back."""
@@ -207,7 +209,7 @@ class Conversations:
             conversation.restarted = assigned.delivery.place
         elif conversation.restarted is not None:
             self._tell(conversation, assigned)
-        conversation.was_sent = conversation.is_told = False
+        conversation.was_sent = False
         if conversation not in self._chosen:
             self._chosen.append(conversation)
 
@@ -255,7 +257,6 @@ class Conversations:
         """Takes up what an earlier life of the home has chosen."""
         if self._idle and len(self._known) >= self._settings.conversations:
             self._forget(next(iter(self._idle)))
-        conversation = Conversation(
-            key, record.client, record.session, self._clock.now, 0, record.restarted, was_sent=True, is_told=True
-        )
+        member = record.client, record.session
+        conversation = Conversation(key, *member, self._clock.now, restarted=record.restarted, was_sent=True)
         self._known[key] = self._idle[key] = conversation

@@ -164,6 +164,28 @@ def test_the_next_message_tells_it_if_the_first_has_expired(tmp_path: Path) -> N
     run(scenario())
 
 
+def test_it_is_told_once_more_if_the_message_is_lost_with_the_home(tmp_path: Path) -> None:
+    """At QoS 0 nothing brings it again."""
+
+    async def scenario() -> None:
+        harness = await HomeHarness(tmp_path).start()
+        sender, first, other = await begun(harness, 0)
+        await first.unsubscribe(NAME)
+        harness.bus.held_acks = {harness.topics.sessions}
+        say(sender, "k", b"lost", qos=0)
+        await turn(1)
+        harness.crash(stored=1_000)
+        await harness.start()
+        await sender.connect()
+        await other.connect()
+        say(sender, "k", b"1", b"2", qos=0)
+        await turn(2)
+        assert other.payloads == [b"1", b"2"]
+        assert tells(other) == [True, False]
+
+    run(scenario())
+
+
 def test_a_member_that_was_sent_nothing_is_no_loss(tmp_path: Path) -> None:
     """The other one is not told of it."""
 
