@@ -30,6 +30,8 @@ class Got(NamedTuple):
     retain: bool
     dup: bool
     identifiers: tuple[int, ...]
+    restarted: bool = False
+    """Its conversation was another member's of the share group before."""
 
 
 class ClientLink:
@@ -41,11 +43,12 @@ class ClientLink:
 
     def deliver(self, message: Message, delivery: Delivery) -> bool:
         # Values now: the home may change the delivery afterwards.
-        got = Got(
-            message.topic, message.payload, delivery.qos, delivery.retain, delivery.dup, delivery.subscription_ids
-        )
         section = message.properties
-        self._client.properties.append(decode_properties(Reader(section, 0, len(section)), PacketType.PUBLISH) or {})
+        properties = decode_properties(Reader(section, 0, len(section)), PacketType.PUBLISH) or {}
+        self._client.properties.append(properties)
+        restarted = ("conversation-restarted", "true") in properties.get("user_property", ())
+        dup, identifiers = delivery.dup, delivery.subscription_ids
+        got = Got(message.topic, message.payload, delivery.qos, delivery.retain, dup, identifiers, restarted)
         self._soon(self._client.take, got, delivery.packet_id)
         return True
 

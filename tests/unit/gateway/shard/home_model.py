@@ -15,6 +15,8 @@ from unittest.mock import patch
 
 from gateway.shard.share_group import ShareGroup
 from mqtt.topics import matches
+from tests.unit.gateway.shard.conversation_harness import of, with_settings
+from tests.unit.gateway.shard.conversation_model import check_conversations
 from tests.unit.gateway.shard.home_client import Client, Got
 from tests.unit.gateway.shard.home_harness import LEAD_S, PARTITIONS, HomeHarness, turn
 
@@ -25,13 +27,15 @@ HELD = ("ingress", "sessions", "progress", "presence", "egress")
 class Setup(NamedTuple):
     """`receivers` are their options, `filters` what each subscribes to at first; `topics` may name inboxes. To `groups`
     (filters of shared subscriptions) the first receiver belongs all the time, the second to the first group at first.
-    `limits` are the home's. With `reconnects` all clients come anew at the end, else only those that are away."""
+    `limits` are the home's, `shares` its settings of conversations. With `reconnects` all clients come anew at the end,
+    else only those that are away."""
 
     topics: tuple[str, ...]
     receivers: tuple[Mapping[str, Any], ...]
     filters: tuple[tuple[str, ...], ...]
     groups: tuple[str, ...] = ()
     limits: Mapping[str, int | str] = {}
+    shares: Mapping[str, float] = {}
     wait_s: float = LEAD_S + 5
     reconnects: bool = False
 
@@ -50,17 +54,21 @@ class Sent(NamedTuple):
     topic: str
     payload: bytes
     qos: int
+    conversation: str = ""
 
 
 class Receiver(Client):
-    """`given` has in order of time what any receiver was given, and who."""
+    """`given` has in order of time what any receiver was given, and who; `told` what told that a conversation was
+    another one's before."""
 
     given: list[tuple[str, bytes]]
+    told: set[tuple[str, bytes]]
 
     def take(self, got: Got, packet_id: int) -> None:
         before = len(self.got)
         super().take(got, packet_id)
         self.given += [(self.name, each.payload) for each in self.got[before:]]
+        self.told |= {(self.name, each.payload) for each in self.got[before:] if each.restarted}
 
 
 class HomeModel:
@@ -76,24 +84,26 @@ class HomeModel:
         self.receivers: list[Receiver] = []
         self.sent: list[Sent] = []
         self.given: list[tuple[str, bytes]] = []
+        self.told: set[tuple[str, bytes]] = set()
         self.granted: list[set[str]] = [set() for _ in setup.receivers]
         self.asked: list[set[str]] = [{f"@r{n}"} for n in range(len(setup.receivers))]
         self.due: list[dict[bytes, set[str]]] = [{} for _ in setup.receivers]
         self.dropped: list[dict[bytes, int]] = [{} for _ in setup.receivers]
         self.moved: set[bytes] = set()
         self.has_died = False
-        self.is_calm = True
+        self.is_calm = self.all_stay = True
         self._seen = [0 for _ in setup.receivers]
 
     async def begin(self, directory: Path) -> None:
         setup = self.setup
-        self.harness = await self.harness_type(directory, **setup.limits).start()
+        self.harness = with_settings(self.harness_type(directory, **setup.limits), **setup.shares)
+        await self.harness.start()
         self._crash, self.harness.crash = self.harness.crash, self._crashed  # type: ignore[method-assign]
         self.harness.spool.die = self._crashed
         self.senders = [await self.harness.client(f"s{n}") for n in range(SENDERS)]
         for n, options in enumerate(setup.receivers):
             receiver = Receiver(self.harness, f"r{n}", **options)
-            receiver.given = self.given
+            receiver.given, receiver.told = self.given, self.told
             self.receivers.append(receiver)
             self.harness.clients.append(receiver)
             await receiver.connect()
@@ -139,13 +149,14 @@ class HomeModel:
             for client in self.senders:
                 await self.connect(client)
 
-    def publish(self, sender: int, topic: str, qos: int) -> None:
+    def publish(self, sender: int, topic: str, qos: int, conversation: str = "") -> None:
         payload = b"%d" % len(self.sent)
-        self.sent.append(Sent(sender, topic, payload, qos))
+        self.sent.append(Sent(sender, topic, payload, qos, conversation))
         for n in range(len(self.receivers)):
             filters = {f"@r{n}"} if topic.startswith("@") else self.granted[n]
             self.due[n][payload] = {f for f in filters if qos and matches(f, topic)}
-        self.senders[sender].publish(topic, payload, qos)
+        properties = of(conversation) if conversation else None
+        self.senders[sender].publish(topic, payload, qos, properties=properties)
 
     async def subscribe(self, n: int, topic_filter: str) -> None:
         """What is not answered in time may be in effect or not."""
@@ -171,6 +182,7 @@ class HomeModel:
             await self._answered(self.receivers[n].subscribe(group))
 
     async def leave(self, n: int, group: str) -> None:
+        self.all_stay = False
         if self.receivers[n].link is not None:
             await self._answered(self.receivers[n].unsubscribe(group))
 
@@ -248,7 +260,7 @@ class HomeModel:
     def look(self) -> None:
         """At any time: what has come since the last look had not been reported as dropped by then; it may be now. A
         sender that did not hear of its PUBACK has made two messages of one: of those either may have been."""
-        stored, twice = self._payloads(), self._twice()
+        stored, twice = self._payloads(), self.twice()
         for n, receiver in enumerate(self.receivers):
             for payload in receiver.payloads[self._seen[n] :]:
                 again = payload in receiver.payloads[: self._seen[n]]
@@ -268,6 +280,8 @@ class HomeModel:
             self._check_deliveries(n)
             self._check_order(n)
         self._check_shares()
+        for group in self.setup.groups:
+            check_conversations(self, _shared(group))
         assert self.harness.relinquished() == self.harness.instructions()
         assert self.harness.completed() == set(self.harness.published())
         self._check_nothing_left()
@@ -287,10 +301,12 @@ class HomeModel:
 
     def _check_order(self, n: int) -> None:
         """R8: first deliveries are in the order of `ingress`, a sender's; also through one group, but for what was
-        another's before, and of two messages that came of one either may be the first where queues are full."""
+        another's before or waits for the member of its conversation (:mod:`conversation_model`), and of two messages
+        that came of one either may be the first where queues are full."""
         receiver = self.receivers[n]
-        stored = {record.value(): record.offset() for records in self._ingress() for record in reversed(records)}
-        left_out = self.moved | (self._twice() if self.setup.limits.get("queue_full") else set())
+        stored = self.offsets()
+        waits = {sent.payload for sent in self.sent if sent.conversation and not sent.topic.startswith("@")}
+        left_out = self.moved | waits | (self.twice() if self.setup.limits.get("queue_full") else set())
         firsts, others = [], set()
         for name, payload in self.given:
             if name != receiver.name:
@@ -342,11 +358,16 @@ class HomeModel:
     def _ingress(self) -> list[Any]:
         return [self.harness.broker.partitions[self.harness.topics.ingress, p] for p in range(PARTITIONS)]
 
+    def offsets(self) -> dict[bytes, int]:
+        """Where the first message with each payload is on its partition of `ingress`."""
+        return {record.value(): record.offset() for records in self._ingress() for record in reversed(records)}
+
     def _payloads(self) -> dict[str, bytes]:
         """By message id."""
         return {(r.headers() or [])[0][1].decode(): r.value() or b"" for records in self._ingress() for r in records}
 
-    def _twice(self) -> set[bytes]:
+    def twice(self) -> set[bytes]:
+        """Payloads of which a sender has made two messages."""
         return {payload for payload, n in Counter(self._payloads().values()).items() if n > 1}
 
 

@@ -71,6 +71,20 @@ class HomeMachine(RuleBasedStateMachine):
     def publish_surely(self, sender: int, topic: int, qos: int) -> None:
         self._do(lambda model: model.publish(sender, self._topic(topic), qos))
 
+    @only("conversations")
+    @rule(sender=either, topic=numbers, qos=st.integers(0, 2), conversation=st.sampled_from("kl"))
+    def converse(self, sender: int, topic: int, qos: int, conversation: str) -> None:
+        self._do(lambda model: model.publish(sender, self._topic(topic), qos, conversation))
+
+    @only("conversations")
+    @rule(sender=either, topic=numbers, count=st.sampled_from([2, 5, 12]), conversation=st.sampled_from("kl"))
+    def converse_much(self, sender: int, topic: int, count: int, conversation: str) -> None:
+        def publish(model: HomeModel) -> None:
+            for n in range(count):
+                model.publish(sender, self._topic(topic), 1 + n % 2, conversation if n % 3 else "")
+
+        self._do(publish)
+
     @only("floods")
     @rule(topic=numbers, count=st.sampled_from([3, 9, 20, 40]))
     def flood(self, topic: int, count: int) -> None:
@@ -272,6 +286,11 @@ SHARED = Setup(
     limits={"held_back_messages": 30},
 )
 FORGETFUL = SHARED._replace(receivers=({}, {"receive_maximum": 2}, {"expiry_s": 0}))
+CONVERSATIONS: tuple[dict[str, float], ...] = (
+    {"conversation_offline_s": 3},
+    {"conversation_waiting": 2},
+    {"conversations": 2, "conversation_s": 5, "conversation_offline_s": 2, "conversation_waiting": 5},
+)
 WAITS_S = (0.0, 15.0, LEAD_S + 5)
 
 
@@ -311,4 +330,22 @@ def test_full_queues(choice: str) -> None:
 def test_shared_subscriptions(events: str) -> None:
     """R6, R8, R4, G8, G9, MQTT 5.0 4.8.2: members join, leave, break, and answer late or not at all."""
     setups = [setup._replace(wait_s=wait_s) for setup in (SHARED, FORGETFUL) for wait_s in WAITS_S]
+    examine(events, *setups)
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        "conversations, floods, answers, groups, routers",
+        "conversations, connections, answers, groups, holds",
+        "conversations, connections, answers, groups, crashes, stops",
+    ],
+    ids=["calm", "broken connections", "crashes"],
+)
+def test_conversations_in_share_groups(events: str) -> None:
+    """R6, R8, R4, G8, MQTT 5.0 4.8.2: all of a conversation goes to one member in order, and whoever goes on with it is
+    told; whatever is said of shared subscriptions above holds too."""
+    setups = [
+        setup._replace(wait_s=LEAD_S + 5, shares=shares) for setup in (SHARED, FORGETFUL) for shares in CONVERSATIONS
+    ]
     examine(events, *setups)
