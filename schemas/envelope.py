@@ -51,6 +51,9 @@ OVERSIZED_FLAG = "a"
 CONVERSATION_FLAG = "c"
 """In `flags`: the message belongs to a conversation, whose id is among its user properties (R6,
 :mod:`gateway.shard.conversation_properties`)."""
+ANSWERABLE_FLAG = "n"
+"""In `flags`: the sender of a message of a conversation may publish to its Response Topic. So a gateway may, to say
+that the receiver of the conversation is gone."""
 RECEIPT_FLAG = "q"
 """In `flags`: the sender asks for a receipt (:mod:`schemas.receipts`, Q13)."""
 ROUTED = "routed"
@@ -125,14 +128,15 @@ class Meta(NamedTuple):
     """What the source gateway decided about a message, once (Q12).
 
     `qos` is 0, 1 or 2; `flags` a string of letters (`r` retained, `a` oversized attachment, `w` will, `h` posted over
-    HTTP, `c` of a conversation, `q` with a receipt, `p` of the platform itself); `expires` the time after which it must
-    not be delivered, ms since the epoch, None for never; `accepted` the time when the source gateway took the message,
-    by its clock, µs since the epoch; `seq` the sender's packet identifier of a QoS 2 message of a persistent session,
-    None otherwise (G8); `session` the incarnation of that session, None otherwise and in records of earlier versions;
-    `bundle` of what agents have carried, None otherwise (M14); `feed` of copies that feed adapters have written, None
-    otherwise (S3); `epoch` of the home that has written the message, if it is at QoS 0 or 2, a will, posted with a key,
-    or retained, and gateways share the shards, None otherwise (:mod:`gateway.cluster.fencing`). All three stand here
-    and not in headers of their own, because routers take records with exactly these headers.
+    HTTP, `c` of a conversation, `n` one whose sender may be answered by the platform, `q` with a receipt, `p` of the
+    platform itself); `expires` the time after which it must not be delivered, ms since the epoch, None for never;
+    `accepted` the time when the source gateway took the message, by its clock, µs since the epoch; `seq` the sender's
+    packet identifier of a QoS 2 message of a persistent session, None otherwise (G8); `session` the incarnation of that
+    session, None otherwise and in records of earlier versions; `bundle` of what agents have carried, None otherwise
+    (M14); `feed` of copies that feed adapters have written, None otherwise (S3); `epoch` of the home that has written
+    the message, if it is at QoS 0 or 2, a will, posted with a key, or retained, and gateways share the shards, None
+    otherwise (:mod:`gateway.cluster.fencing`). All three stand here and not in headers of their own, because routers
+    take records with exactly these headers.
     """
 
     qos: int

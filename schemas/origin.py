@@ -4,8 +4,8 @@ from typing import Literal
 
 Origin = Literal["client", "http", "will", "platform"]
 """An MQTT client by PUBLISH; a program by HTTP POST; a gateway on behalf of a client that was lost (its will); or the
-platform itself, which reports on `$presence/…` which clients connect and disconnect, writes fences to `$cluster/…`, and
-sends receipts to inboxes.
+platform itself, which reports on `$presence/…` which clients connect and disconnect, writes fences to `$cluster/…`,
+sends receipts to inboxes, and tells senders that the receiver of a conversation is gone.
 """
 
 PRESENCE_ROOT = "$presence"
@@ -19,6 +19,9 @@ HTTP_FLAG = "h"
 PLATFORM_FLAG = "p"
 """In `flags` of the envelope (:class:`schemas.envelope.Meta`): the message is a will, was posted over HTTP, or is the
 platform's own to a topic of others."""
+
+SHARES_SENDER = "$share"
+"""The sender of what homes of share groups publish (R6)."""
 
 
 def origin_of(topic: str, flags: str) -> Origin:

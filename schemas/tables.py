@@ -73,8 +73,9 @@ MESSAGES = Table(
             "flags",
             "string",
             "Findings of the source gateway, a letter each: `r` retained, `a` an attachment larger than "
-            "`gateway.policy.attachments` allows, `w` a will, `h` posted over HTTP, `c` of a conversation; null in "
-            "rows from before flags existed",
+            "`gateway.policy.attachments` allows, `w` a will, `h` posted over HTTP, `c` of a conversation, `n` one "
+            "whose sender may be answered by the platform, `p` the platform's own; null in rows from before flags "
+            "existed",
         ),
         ORIGIN,
         Column("expires", "timestamp", "Not delivered after this time; null: never expires"),

@@ -39,6 +39,9 @@ class AclRules:
             self._authorizer.counts["publish_not_authorized"] += 1
         return verdict
 
+    def may_publish(self, topic: str) -> bool:
+        return (self._verdicts.get(topic) or self._judge(topic)) is ALLOWED
+
     def subscribe(self, topic_filter: str) -> ReasonCode:
         if topic_filter.startswith(SHARED_PREFIX):
             shared = split_shared(topic_filter)

@@ -124,6 +124,20 @@ _PLAIN = {
     "feed_refused": _Plain(
         "waystation_feed_refused", "Copies of redundant feeds' messages dropped because of a limit in gateway.feeds"
     ),
+    "conversations_restarted": _Plain(
+        "waystation_conversations_restarted",
+        "How often a conversation in a share group went on with another member, because the one before was gone",
+    ),
+    "conversations_forgotten": _Plain(
+        "waystation_conversations_forgotten", "Conversations forgotten early, because of gateway.shares.conversations"
+    ),
+    "conversation_notices": _Plain(
+        "waystation_conversation_notices", "Messages that told a sender that the receiver of its conversation was gone"
+    ),
+    "conversation_notices_lost": _Plain(
+        "waystation_conversation_notices_lost",
+        "Notices to senders that the receiver of a conversation was gone, which Kafka refused",
+    ),
     "copies_dropped": _Plain("waystation_instruction_copies_dropped", "Second and further copies of instructions"),
     "fenced": _Plain(
         "waystation_messages_fenced",

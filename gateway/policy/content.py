@@ -58,6 +58,10 @@ class ContentPolicy:
             return self._attachments.judge(packet.properties.get("content_type"), n_bytes)
         return FINE
 
+    def may_publish(self, topic: str) -> bool:
+        """False if the topic is blocked."""
+        return self._blocked is None or not self._blocked.match(topic)
+
     def may_subscribe(self, topic_filter: str) -> bool:
         """False if a blocked filter covers everything that `topic_filter` (with `$share/…/` if shared) matches."""
         shared = split_shared(topic_filter)

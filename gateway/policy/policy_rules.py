@@ -57,6 +57,9 @@ class PolicyRules:
         inner = self._judge_inner(packet)
         return Verdict(inner.reason, verdict.flags + inner.flags) if verdict.flags else inner
 
+    def may_publish(self, topic: str) -> bool:
+        return self._content.may_publish(topic) and self._inner.may_publish(topic)
+
     def subscribe(self, topic_filter: str) -> ReasonCode:
         """Returns `blocked_filter` for filters that nobody may subscribe to. By default it is 0x80: the other SUBACK
         codes would blame the client. HTTP would show 0x80 as a server error, so 0x87 (403) fits better there."""

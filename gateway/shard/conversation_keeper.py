@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from gateway.counts import Counts
 from gateway.shard.conversation_properties import restarted
 from gateway.shard.conversations import Choice, Conversation, ConversationKey, Conversations
 from gateway.shard.group_clock import GroupClock
@@ -25,12 +26,22 @@ _ENDED_AT_ONCE: Final = 1_000
 
 
 class ConversationKeeper:
-    """Of the groups of one shard."""
+    """Of the groups of one shard. `notify` tells the sender of a message that the member which had its conversation, of
+    this id, is gone."""
 
-    def __init__(self, log: GroupLog, settings: SharesSettings, clock: GroupClock) -> None:
+    def __init__(
+        self,
+        log: GroupLog,
+        settings: SharesSettings,
+        clock: GroupClock,
+        counts: Counts[str],
+        notify: Callable[[Message, str], None],
+    ) -> None:
         self._session_log = log
         self._settings = settings
         self._clock = clock
+        self._counts = counts
+        self._notify = notify
         self._over: dict[tuple[str, ConversationKey], ShareGroup] = {}
         """Whose records are still to be ended, by group and conversation."""
 
@@ -62,6 +73,8 @@ class ConversationKeeper:
         message, conversations = assigned.delivery.pending.message, assigned.group.conversations
         if conversations is None or not conversations.tells(assigned):
             return message
+        if (key := conversations.take_notice(assigned)) is not None:
+            self._notify(message, key.id)
         return msgspec.structs.replace(message, properties=restarted(message.properties))
 
     def finished(self, assigned: Assigned, result: Result) -> None:
@@ -87,6 +100,7 @@ class ConversationKeeper:
             return False
         for key in conversations.take_forgotten():
             self._session_log.conversation(group, key, None, None)
+            self._counts["conversations_forgotten"] += 1
         chosen = conversations.take_chosen()
         for number, conversation in enumerate(chosen, 1):
             self._write(group, conversation, then if number == len(chosen) else None)

@@ -4,9 +4,10 @@
 |--------------------------|-----------------------|-------------------------------------------------------------------|
 | `conversation`           | a message to a group  | the id, at most `gateway.shares.conversation_id_bytes` bytes      |
 | `conversation-restarted` | the same, to a member | `true` if another member had the conversation before; else absent |
+| `conversation-receiver`  | a message to a sender | `gone`: the receiver of `conversation`, which this message names  |
 """
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from mqtt.codes import PacketType
 from mqtt.packets import Properties
@@ -15,6 +16,7 @@ from mqtt.wire import MANY, Reader
 
 CONVERSATION: Final = "conversation"
 RESTARTED: Final = "conversation-restarted"
+RECEIVER: Final = "conversation-receiver"
 
 
 def conversation_in(properties: Properties, most_bytes: int) -> str | None:
@@ -49,3 +51,23 @@ def restarted(section: bytes) -> bytes:
     properties = decode_properties(Reader(section, 0, len(section)), PacketType.PUBLISH) or {}
     pairs = [*properties.get("user_property", ()), (RESTARTED, "true")]
     return encode_properties(properties | {"user_property": pairs}, PacketType.PUBLISH)
+
+
+class Notice(NamedTuple):
+    """`topic` is the Response Topic, `section` the encoded properties."""
+
+    topic: str
+    section: bytes
+
+
+def receiver_gone(section: bytes, conversation: str) -> Notice | None:
+    """What tells the sender of a message with these properties that the receiver of the conversation is gone; None if
+    it asks for no answers."""
+    properties = decode_properties(Reader(section, 0, len(section)), PacketType.PUBLISH) or {}
+    topic = properties.get("response_topic")
+    if topic is None:
+        return None
+    told: Properties = {"user_property": [(CONVERSATION, conversation), (RECEIVER, "gone")]}
+    if "correlation_data" in properties:
+        told["correlation_data"] = properties["correlation_data"]
+    return Notice(str(topic), encode_properties(told, PacketType.PUBLISH))

@@ -49,7 +49,8 @@ class Conversation(msgspec.Struct, eq=False):
     `used` when it had one last, seconds of the group's clock.
 
     `restarted` is the place of the message that tells the member that another one had the conversation before, until
-    the member has finished it. The member `was_sent` one of the conversation's messages: that may be, at least."""
+    the member has finished it. The member `was_sent` one of the conversation's messages: that may be, at least. The
+    sender is to be told at most once, if it `owes_notice`: nobody has told it yet."""
 
     key: ConversationKey
     client: str
@@ -58,6 +59,7 @@ class Conversation(msgspec.Struct, eq=False):
     number: int = 0
     restarted: tuple[int, int] | None = None
     was_sent: bool = False
+    owes_notice: bool = False
 
     @property
     def record(self) -> ConversationRecord:
@@ -177,6 +179,14 @@ class Conversations:
             and conversation.is_with(assigned.client, assigned.session)
         )
 
+    def take_notice(self, assigned: Assigned) -> ConversationKey | None:
+        """The conversation, if the sender of the message is to be told that the member before is gone."""
+        conversation = assigned.conversation
+        if conversation is None or not conversation.owes_notice:
+            return None
+        conversation.owes_notice = False
+        return conversation.key
+
     def delivered(self, assigned: Assigned) -> Conversation | None:
         """The member has it. Returns the conversation if nobody need be told any more that it is another member's."""
         conversation = assigned.conversation
@@ -206,7 +216,7 @@ class Conversations:
         """Nobody need be told of a member that was sent nothing."""
         conversation.client, conversation.session = assigned.client, assigned.session
         if conversation.was_sent or conversation.number:
-            conversation.restarted = assigned.delivery.place
+            conversation.restarted, conversation.owes_notice = assigned.delivery.place, True
         elif conversation.restarted is not None:
             self._tell(conversation, assigned)
         conversation.was_sent = False

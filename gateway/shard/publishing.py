@@ -32,7 +32,7 @@ from mqtt.packets import Publish
 from mqtt.properties import NO_PROPERTIES, forwarded_section
 from schemas.envelope import RETAIN_FLAG, BundleMark, Headers, Meta, headers_of_source
 from schemas.identity import INBOX_MARK, derived_message_id, is_derived, new_message_id, partition_of
-from schemas.origin import WILL_FLAG
+from schemas.origin import PLATFORM_FLAG, WILL_FLAG
 from schemas.receipts import READ_START, read_message
 from schemas.reserved_topics import RESERVED_STARTS, is_reserved
 from schemas.session_log import WillRecord
@@ -88,6 +88,7 @@ class Publisher:
         self._session = session
         self._link = link
         self._judge = None if rules.open else rules.publish
+        self._may_publish = rules.may_publish
         self._headers_of = headers_of_source(client)
         self._partition = partition_of(client, node.settings.kafka.ingress_partitions)
         self._pending: deque[PendingPublish] = deque()
@@ -133,8 +134,8 @@ class Publisher:
                 self._refuse(packet, reason, "refused_by_rule")
                 return
         if packet.properties or receipt is not None:
-            shares = self._node.settings.gateway.shares
-            asked = wanted(packet.topic, packet.properties or {}, receipt, shares)
+            shares, of = self._node.settings.gateway.shares, (self._client, self._may_publish)
+            asked = wanted(packet.topic, packet.properties or {}, receipt, shares, *of)
             if asked.reason is not ReasonCode.SUCCESS:
                 self._refuse(packet, asked.reason, asked.counts_as)
                 return
@@ -176,6 +177,15 @@ class Publisher:
             log.warning("a will is not retained: too much is", client=self._client[:128], topic=will.topic[:128])
         pending = PendingPublish(0, 0, 1 + retained, ingress_last=True, then=then)
         self._send(pending, will.topic, will.payload, headers, retained=retained)
+
+    def publish_notice(
+        self, topic: str, properties: bytes, expires: int | None, then: Callable[[ReasonCode], None]
+    ) -> None:
+        """What the platform itself says to somebody, at QoS 1 and without payload, its properties encoded already;
+        `expires` as in :class:`schemas.envelope.Meta`. `then` runs once Kafka has it, or with the reason why not."""
+        meta = Meta(1, PLATFORM_FLAG, expires, int(self._node.clock() * 1e6), None)
+        headers = self._headers_of(new_message_id(), meta.encode(), properties)
+        self._send(PendingPublish(0, 0, 1, then=then), topic, b"", headers, retained=False)
 
     def _may_retain(self, topic: str, payload: bytes, headers: Headers) -> bool:
         """Whether the limits allow it."""

@@ -35,6 +35,10 @@ class ClientRules(Protocol):
         """Whether a message may be sent on, its topic in full (aliases are resolved)."""
         ...
 
+    def may_publish(self, topic: str) -> bool:
+        """Whether the client may publish to a topic, whatever the message; nothing is counted."""
+        ...
+
     def subscribe(self, topic_filter: str) -> ReasonCode:
         """SUCCESS, or why the filter (with `$share/…/` if it is shared) is refused."""
         ...
@@ -60,6 +64,9 @@ class Everything:
 
     def publish(self, packet: Publish) -> Verdict:
         return ALLOWED
+
+    def may_publish(self, topic: str) -> bool:
+        return True
 
     def subscribe(self, topic_filter: str) -> ReasonCode:
         return ReasonCode.SUCCESS

@@ -16,6 +16,7 @@ from gateway.errors import NotAdmitted
 from gateway.shard.arrivals import LOST_CONNECTING, Arrival, Kicked
 from gateway.shard.catch_up_reader import IngressCatchUpReader
 from gateway.shard.checkpoint import Checkpointer
+from gateway.shard.conversation_notices import ConversationNotices
 from gateway.shard.delivery import Deliverer
 from gateway.shard.entitlement import Entitlement
 from gateway.shard.feed_writer import FeedWriter
@@ -49,7 +50,7 @@ from gateway.shard.waiting_bundles import WaitingBundles
 from gateway.shard.wills import Wills
 from mqtt.codes import ReasonCode
 from mqtt.packets import Subscribe, Unsubscribe
-from schemas.origin import HTTP_FLAG
+from schemas.origin import HTTP_FLAG, SHARES_SENDER
 from schemas.session_log import SessionKey
 
 _TASKS_END_S = 5.0
@@ -141,7 +142,8 @@ class ShardHome:
             spawn,
         )
         self.checkpoint, cover = self._checkpointer.run, self._checkpointer.cover
-        self.shares.connect(self.deliverer, self.writer, spool, cover)
+        notices = ConversationNotices(self._publisher(SHARES_SENDER, None, None), node.counts)
+        self.shares.connect(self.deliverer, self.writer, spool, cover, notices.tell)
         requests = self.shares.requests
         self._subscriber = Subscriber(node, self.state, routes, self.deliverer, self.writer, requests, cover)
         ended = self._wills, self._subscriber, self.deliverer

@@ -39,7 +39,6 @@ from gateway.shard.share_messages import (
 from schemas.envelope import CONVERSATION_FLAG
 from schemas.identity import shard_of
 from schemas.session_log import KIND_OF_GROUP, GroupRecord
-from schemas.share_settings import SharesSettings
 
 _CHUNK = 64
 _MOST_CLOSING = 1_000
@@ -59,7 +58,7 @@ class ShareDispatcher:
         epoch: Callable[[], int],
         shards: int,
         post: Callable[[int, ToMember], None],
-        settings: SharesSettings,
+        conversations: ConversationKeeper,
     ) -> None:
         self._shard = shard
         self._groups = groups
@@ -69,7 +68,7 @@ class ShareDispatcher:
         self._epoch = epoch
         self._shards = shards
         self._post = post
-        self.conversations = ConversationKeeper(log, settings, groups.clock)
+        self.conversations = conversations
         self._assigned: dict[int, Assigned] = {}
         self._open: dict[str, dict[int, None]] = {}
         """Numbers that the record of a group may name, by client, lowest first."""

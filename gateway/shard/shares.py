@@ -5,12 +5,13 @@ from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any, NamedTuple, cast
 
+from gateway.shard.conversation_keeper import ConversationKeeper
 from gateway.shard.delivery import Deliverer
 from gateway.shard.group_members import GroupMembers
 from gateway.shard.group_requests import GroupRequests
 from gateway.shard.log_writer import SessionLogWriter
 from gateway.shard.memberships import Memberships
-from gateway.shard.messages import GROUP_MARK, Delivery, Outcome
+from gateway.shard.messages import GROUP_MARK, Delivery, Message, Outcome
 from gateway.shard.node import Node
 from gateway.shard.route_start import RouteStart
 from gateway.shard.session import Session
@@ -78,9 +79,10 @@ class Shares:
         writer: SessionLogWriter,
         spool: ShardSpool,
         cover: Callable[[], Awaitable[None]],
+        notify: Callable[[Message, str], None],
     ) -> None:
-        """Before anything comes: what delivers in the shard, and `cover`, which returns once a checkpoint has what
-        waits by now."""
+        """Before anything comes: what delivers in the shard; `cover`, which returns once a checkpoint has what waits by
+        now; and `notify` as in :class:`ConversationKeeper`."""
         node = self._node
         self.dispatcher = ShareDispatcher(
             self._shard,
@@ -91,7 +93,7 @@ class Shares:
             lambda: spool.epoch,
             self._shards,
             self._post,
-            node.settings.gateway.shares,
+            ConversationKeeper(writer, node.settings.gateway.shares, self.groups.clock, node.counts, notify),
         )
         self._group_members = GroupMembers(
             self._shard, self.groups, self.dispatcher, self._routes, writer, self._post, cover, self._spawn

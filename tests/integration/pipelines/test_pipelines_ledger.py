@@ -77,7 +77,7 @@ def test_spark_and_gateways_agree_on_who_has_sent_a_message(spark: SparkSession)
             *("a/b", "$presence/c", "$presence", "$presences/c", "@c", "@$presence/c"),
             *("$cluster/fences", "$cluster", "$clusters/fences"),
         )
-        for flags in ("", "r", "w", "h", "hr", "awr", "p")
+        for flags in ("", "r", "w", "h", "hr", "awr", "p", "cnh")
     ]
     rows = spark.createDataFrame(cases, "topic string, flags string").select(
         "topic", "flags", pipelines.origin.origin_of(F.col("topic"), F.col("flags")).alias("origin")

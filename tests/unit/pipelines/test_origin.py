@@ -13,6 +13,8 @@ from schemas.origin import origin_of
         ("a/b", "wr", "will"),
         ("a/b", "h", "http"),
         ("@c", "p", "platform"),
+        ("a/b", "p", "platform"),
+        ("a/b", "cn", "client"),
         ("$presence/c", "r", "platform"),
         ("$presence/", "", "platform"),
         ("$presences/c", "", "client"),

@@ -38,6 +38,9 @@ class Rules:
             return Verdict(ReasonCode[packet.topic])
         return ALLOWED if packet.topic in ("open", self._client) else Verdict(ReasonCode.NOT_AUTHORIZED)
 
+    def may_publish(self, topic: str) -> bool:
+        return topic in ("open", self._client)
+
     def subscribe(self, topic_filter: str) -> ReasonCode:
         return ReasonCode.SUCCESS if topic_filter == "open" else ReasonCode.NOT_AUTHORIZED
 

@@ -35,7 +35,7 @@ class Home:
         )
         other: Any = SimpleNamespace(confirmed=self.barriers.append, pump=None, epoch=0)
         self.shares = Shares(node, Shard(0), other, self._post, lambda _: None)
-        self.shares.connect(other, other, other, other)
+        self.shares.connect(other, other, other, other, lambda *_: None)
 
     def _post(self, shard: int, _epoch: int, message: ShareMessage) -> None:
         assert isinstance(message, Announced)

@@ -118,7 +118,7 @@ class ShareHome:
             node, self.state, spool, self._writer, self.shares, unsettled, tasks, lambda session: None
         )
         self._offering = Offering(self.state, self._deliverer, node)
-        self.shares.connect(self._deliverer, self._writer, spool, _nothing)
+        self.shares.connect(self._deliverer, self._writer, spool, _nothing, lambda *_: None)
         self._mender = SessionMender(self.sessions, self.shares.groups, lambda _: False, self._writer)
 
     @property
