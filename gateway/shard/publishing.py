@@ -134,8 +134,8 @@ class Publisher:
                 self._refuse(packet, reason, "refused_by_rule")
                 return
         if packet.properties or receipt is not None:
-            shares, of = self._node.settings.gateway.shares, (self._client, self._may_publish)
-            asked = wanted(packet.topic, packet.properties or {}, receipt, shares, *of)
+            shares, sender = self._node.settings.gateway.shares, (self._client, self._may_publish)
+            asked = wanted(packet.topic, packet.properties or {}, receipt, shares, *sender)
             if asked.reason is not ReasonCode.SUCCESS:
                 self._refuse(packet, asked.reason, asked.counts_as)
                 return
