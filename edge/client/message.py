@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from mqtt.packets import Publish
+from schemas.conversations import CONVERSATION, GONE, RECEIVER
 from schemas.presence_topics import is_presence
 from schemas.receipts import MESSAGE_ID_PROPERTY, RECEIPT_MARK
 
@@ -148,6 +149,12 @@ class IncomingMessage:
         """The id of a message whose sender wants to hear that it is read: see :meth:`Client.tell_read`; None for
         others."""
         return next((value for name, value in reversed(self.user_properties) if name == MESSAGE_ID_PROPERTY), None)
+
+    def conversation_gone(self) -> str | None:
+        """The id of the conversation whose receiver is gone, if the platform tells that: the next message of it goes to
+        another receiver, which knows nothing of it. None for other messages (R6)."""
+        told = dict(self.user_properties)
+        return told.get(CONVERSATION) if told.get(RECEIVER) == GONE else None
 
     def acknowledge(self) -> None:
         """The application is done with the message. May be called again."""

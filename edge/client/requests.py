@@ -84,9 +84,12 @@ class Requests:
             request.end()
 
     def take(self, message: IncomingMessage) -> bool:
-        """Whether the message is an answer: then whoever waits for it has it."""
+        """Whether the message is an answer: then whoever waits for it has it. The notice that the receiver of a
+        conversation is gone is none: the next receiver has the request, and may reply."""
         correlation = message.correlation
         if correlation is None or not correlation.startswith(_PREFIX) or message.response_topic is not None:
+            return False
+        if message.conversation_gone is not None:
             return False
         request, receipt = self._waiting.get(correlation), message.receipt
         if receipt is not None and request is not None and receipt.receipt != request.receipt:

@@ -1,22 +1,12 @@
-"""Conversations in share groups as MQTT 5 user properties (R6). Pure.
+"""Reading and writing the user properties of conversations in share groups (R6; :mod:`schemas.conversations`). Pure."""
 
-| user property            | in                    | value                                                             |
-|--------------------------|-----------------------|-------------------------------------------------------------------|
-| `conversation`           | a message to a group  | the id, at most `gateway.shares.conversation_id_bytes` bytes      |
-| `conversation-restarted` | the same, to a member | `true` if another member had the conversation before; else absent |
-| `conversation-receiver`  | a message to a sender | `gone`: the receiver of `conversation`, which this message names  |
-"""
-
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from mqtt.codes import PacketType
 from mqtt.packets import Properties
 from mqtt.properties import decode_properties, encode_properties
 from mqtt.wire import MANY, Reader
-
-CONVERSATION: Final = "conversation"
-RESTARTED: Final = "conversation-restarted"
-RECEIVER: Final = "conversation-receiver"
+from schemas.conversations import CONVERSATION, GONE, RECEIVER, RESTARTED
 
 
 def conversation_in(properties: Properties, most_bytes: int) -> str | None:
@@ -67,7 +57,7 @@ def receiver_gone(section: bytes, conversation: str) -> Notice | None:
     topic = properties.get("response_topic")
     if topic is None:
         return None
-    told: Properties = {"user_property": [(CONVERSATION, conversation), (RECEIVER, "gone")]}
+    told: Properties = {"user_property": [(CONVERSATION, conversation), (RECEIVER, GONE)]}
     if "correlation_data" in properties:
         told["correlation_data"] = properties["correlation_data"]
     return Notice(str(topic), encode_properties(told, PacketType.PUBLISH))
