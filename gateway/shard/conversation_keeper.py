@@ -11,9 +11,10 @@ import msgspec
 
 from gateway.counts import Counts
 from gateway.shard.conversation_properties import restarted
-from gateway.shard.conversations import Choice, Conversation, ConversationKey, Conversations
+from gateway.shard.conversations import Choice, Conversation, Conversations
 from gateway.shard.group_clock import GroupClock
 from gateway.shard.group_needs import GroupLog
+from gateway.shard.held_messages import ConversationKey
 from gateway.shard.messages import Delivery, Message
 from gateway.shard.share_group import ShareGroup
 from gateway.shard.share_member import Assigned
@@ -47,16 +48,29 @@ class ConversationKeeper:
 
     # -- assigning -----------------------------------------------------------------------------------------------------
 
+    def passed(self, group: ShareGroup) -> int:
+        """How many messages at the beginning of the queue wait for their members."""
+        return 0 if group.conversations is None else group.conversations.held.passed(group.queue)
+
+    def next_held(self, group: ShareGroup) -> tuple[Delivery, Choice] | None:
+        """The next of those that may go now."""
+        return None if group.conversations is None else group.conversations.next_held()
+
     def choose(self, group: ShareGroup, delivery: Delivery) -> Choice:
-        """Who gets a message that is marked as one of a conversation."""
+        """Who gets a message that is marked as one of a conversation and was not passed over."""
         return self._of(group).choose(delivery)
 
     def set_aside(self, group: ShareGroup, delivery: Delivery, choice: Choice) -> bool:
         """It waits for its member; False if it must not be passed over, because too many were."""
-        may_wait = self._of(group).set_aside(delivery, choice.key)
+        may_wait = choice.key is not None and self._of(group).set_aside(delivery, choice.key)
         if may_wait:
             group.pass_over(delivery)
         return may_wait
+
+    def let_go(self, group: ShareGroup, choice: Choice) -> None:
+        """The first of a conversation that was passed over has left the queue."""
+        if choice.key is not None and group.conversations is not None:
+            group.conversations.held.remove(choice.key)
 
     def taken(self, group: ShareGroup, assigned: Assigned, choice: Choice) -> None:
         """A member gets the message."""
@@ -87,7 +101,7 @@ class ConversationKeeper:
 
     def may_load(self, group: ShareGroup) -> bool:
         """Whether all that is in the queue, if anything is, was passed over, and more may be."""
-        waiting = 0 if group.conversations is None else group.conversations.waiting
+        waiting = 0 if group.conversations is None else len(group.conversations.held)
         return waiting == len(group.queue) < self._settings.conversation_waiting
 
     # -- the session log -----------------------------------------------------------------------------------------------
@@ -126,13 +140,14 @@ class ConversationKeeper:
             group.end_conversations()
 
     def sweep(self, group: ShareGroup) -> bool:
-        """Every second: forgets those that are over. Whether messages wait for members, who may be gone by now."""
+        """Every second: forgets those that are over. Whether messages may wait for members, who may be gone by now."""
         conversations = group.conversations
         if conversations is None:
             return False
         conversations.expire()
         self._over |= {(group.name, key): group for key in conversations.take_forgotten()}
-        return conversations.waiting > 0 and bool(group.queue)
+        conversations.look_again()
+        return bool(group.queue)
 
     def end_records(self) -> None:
         """Every second: so many at a time, for a group may have a lot of them."""

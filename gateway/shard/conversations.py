@@ -25,6 +25,7 @@ import msgspec
 
 from gateway.shard.conversation_properties import conversation_of
 from gateway.shard.group_clock import GroupClock
+from gateway.shard.held_messages import ConversationKey, HeldMessages
 from gateway.shard.messages import GROUP_MARK, Delivery
 from gateway.shard.share_member import Assigned, Member
 from schemas.envelope import Incarnation
@@ -35,13 +36,6 @@ if TYPE_CHECKING:
     from gateway.shard.share_group import ShareGroup
 
 _FORGOTTEN_AT_ONCE: Final = 1_000
-
-
-class ConversationKey(NamedTuple):
-    """The client id of the sender, and the id that it has chosen."""
-
-    sender: str
-    id: str
 
 
 class Conversation(msgspec.Struct, eq=False):
@@ -80,8 +74,8 @@ class Choice(NamedTuple):
 
 
 class Conversations:
-    """Of `group`. `idle` are those of which no member has a message, the one not used for longest first; `waiting` are
-    the messages that the last look at the queue has passed over, by place."""
+    """Of `group`. `idle` are those of which no member has a message, the one not used for longest first. `held` has
+    what was passed over in the queue: :mod:`gateway.shard.held_messages`."""
 
     def __init__(self, group: "ShareGroup", settings: SharesSettings, clock: GroupClock) -> None:
         self._group = group
@@ -89,10 +83,10 @@ class Conversations:
         self._clock = clock
         self._known: dict[ConversationKey, Conversation] = {}
         self._idle: dict[ConversationKey, Conversation] = {}
-        self._waiting: dict[tuple[int, int], ConversationKey | None] = {}
-        self._waited: dict[tuple[int, int], ConversationKey | None] = {}
+        self._is_short = False
         self._chosen: list[Conversation] = []
         self._forgotten: list[ConversationKey] = []
+        self.held = HeldMessages()
 
     def __len__(self) -> int:
         return len(self._known)
@@ -106,18 +100,35 @@ class Conversations:
 
     # -- which member --------------------------------------------------------------------------------------------------
 
-    @property
-    def waiting(self) -> int:
-        """How many messages the last look at the queue has passed over."""
-        return len(self._waiting)
-
-    def begin_look(self) -> None:
-        """The queue is looked at from its beginning."""
-        self._waited, self._waiting = self._waiting, {}
-
     def choose(self, delivery: Delivery) -> Choice:
-        """Who gets the next message of a conversation."""
+        """Who gets a message that was not passed over."""
         key = self._key_of(delivery)
+        return Choice(key, None, True) if key in self.held else self._choose(key)
+
+    def next_held(self) -> tuple[Delivery, Choice] | None:
+        """The next message that was passed over and may go now, and who gets it; None if there is none."""
+        for key, delivery in self.held.next_of_each_member():
+            choice = self._choose(key)
+            if not choice.waits:
+                return delivery, choice
+        return None
+
+    def set_aside(self, delivery: Delivery, key: ConversationKey) -> bool:
+        """The message waits, and those behind it may go on; False if too many wait so."""
+        if len(self.held) >= self._settings.conversation_waiting:
+            return False
+        self.held.add(delivery, key)
+        conversation = self._known.get(key)
+        if conversation is None:
+            self._is_short = True
+        else:
+            if not conversation.number:
+                self.held.waits_for(key, conversation.client)
+            if key in self._idle and conversation.used < self._clock.now:
+                self._use(conversation)
+        return True
+
+    def _choose(self, key: ConversationKey | None) -> Choice:
         conversation = None if key is None else self._known.get(key)
         if conversation is None:
             is_full = len(self._known) >= self._settings.conversations and not self._idle
@@ -128,27 +139,20 @@ class Conversations:
         waits = bool(conversation.number) or not member.has_capacity
         return Choice(key, None if waits else member, waits)
 
-    def set_aside(self, delivery: Delivery, key: ConversationKey | None) -> bool:
-        """The message waits, and those behind it may go on; False if too many wait so."""
-        if len(self._waiting) >= self._settings.conversation_waiting:
-            return False
-        self._waiting[delivery.place] = key
-        conversation = None if key is None else self._idle.get(key)
-        if conversation is not None and conversation.used < self._clock.now:
-            self._use(conversation)
-        return True
-
     def _is_gone(self, member: Member) -> bool:
         away_s = self._clock.now - member.away_since
         return member.capacity is None and away_s >= self._settings.conversation_offline_s
 
     def _key_of(self, delivery: Delivery) -> ConversationKey | None:
-        """None if it belongs to none after all."""
-        if delivery.place in self._waited:
-            return self._waited[delivery.place]
+        """None if it belongs to none after all. Properties may be long; they are read once."""
+        known = self.held.known_keys
+        if delivery.place in known:
+            return known[delivery.place]
         message = delivery.pending.message
         found = conversation_of(message.properties, self._settings.conversation_id_bytes)
-        return None if found is None or GROUP_MARK in message.source else ConversationKey(message.source, found)
+        key = None if found is None or GROUP_MARK in message.source else ConversationKey(message.source, found)
+        known[delivery.place] = key
+        return key
 
     # -- what members have ---------------------------------------------------------------------------------------------
 
@@ -162,6 +166,7 @@ class Conversations:
         elif conversation.restarted is not None:
             self._tell(conversation, assigned)
         self._is_taken(conversation, assigned)
+        self.held.known_keys.pop(assigned.delivery.place, None)
 
     def taken_again(self, assigned: Assigned) -> None:
         """A member had the message before a restart."""
@@ -204,6 +209,14 @@ class Conversations:
         conversation.was_sent |= assigned.times_sent > 0
         if self._known.get(conversation.key) is conversation:
             self._use(conversation)
+            self.held.waits_for(conversation.key, conversation.client)
+            if self._is_short:  # there is room for another one
+                self.look_again()
+
+    def look_again(self) -> None:
+        """Whatever was passed over may go by now."""
+        self._is_short = False
+        self.held.clear()
 
     def _begin(self, key: ConversationKey, assigned: Assigned) -> Conversation:
         if len(self._known) >= self._settings.conversations:
@@ -232,6 +245,7 @@ class Conversations:
     def _is_taken(self, conversation: Conversation, assigned: Assigned) -> None:
         conversation.number, assigned.conversation = assigned.number, conversation
         self._idle.pop(conversation.key, None)
+        self.held.waits_for(conversation.key, None)
 
     def _use(self, conversation: Conversation) -> None:
         conversation.used = self._clock.now

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from gateway.shard.conversations import ConversationKey
+from gateway.shard.held_messages import ConversationKey
 from gateway.shard.messages import Delivery, Outcome
 from gateway.shard.session import Session
 from gateway.shard.share_group import ShareGroup

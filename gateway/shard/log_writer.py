@@ -6,7 +6,7 @@ from typing import Any
 
 from gateway.bus import Bus
 from gateway.record import Record as BusRecord
-from gateway.shard.conversations import ConversationKey
+from gateway.shard.held_messages import ConversationKey
 from gateway.shard.messages import GROUP_MARK
 from gateway.shard.promises import Action, Promises
 from gateway.shard.session import Session

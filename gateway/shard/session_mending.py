@@ -7,7 +7,7 @@ what is durable *before* something is sent, so it may always come earlier.
 
 from collections.abc import Callable, Mapping
 
-from gateway.shard.conversations import ConversationKey
+from gateway.shard.held_messages import ConversationKey
 from gateway.shard.log_writer import SessionLogWriter
 from gateway.shard.messages import GROUP_MARK
 from gateway.shard.session import Session

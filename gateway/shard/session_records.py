@@ -2,7 +2,7 @@
 
 from msgspec import UNSET
 
-from gateway.shard.conversations import ConversationKey
+from gateway.shard.held_messages import ConversationKey
 from gateway.shard.messages import GROUP_MARK, Delivery
 from gateway.shard.session import Session
 from gateway.shard.share_group import ShareGroup

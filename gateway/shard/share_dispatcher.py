@@ -213,17 +213,23 @@ class ShareDispatcher:
             client = group.assigned_before[delivery.place].client
             taken.append(self._note(group.assign_again(delivery, shard_of(client, self._shards))))
             self.conversations.taken_again(group, taken[-1])
-        passed = 0
-        if group.conversations is not None:
-            group.conversations.begin_look()
-        while len(group.queue) > passed and len(taken) < _CHUNK:
-            delivery, choice = group.queue[passed], None
+        passed = self.conversations.passed(group)
+        may_be_held = passed > 0
+        while len(taken) < _CHUNK:
+            held = self.conversations.next_held(group) if may_be_held else None
+            may_be_held = held is not None
+            if held is None and len(group.queue) == passed:
+                break
+            delivery, choice = (group.queue[passed], None) if held is None else held
             if self._queues.is_expired(delivery):
                 self._queues.finish(group.take_next(delivery), "expired")
+                if held is not None:
+                    self.conversations.let_go(group, held[1])
+                    passed -= 1
                 continue
             if not group.has_room_for(delivery):
                 break
-            if CONVERSATION_FLAG in delivery.pending.message.flags:
+            if choice is None and CONVERSATION_FLAG in delivery.pending.message.flags:
                 choice = self.conversations.choose(group, delivery)
                 if choice.waits:
                     if not self.conversations.set_aside(group, delivery, choice):
@@ -237,6 +243,9 @@ class ShareDispatcher:
             taken.append(self._note(group.assign(delivery, number, member)))
             if choice is not None:
                 self.conversations.taken(group, taken[-1], choice)
+                if held is not None:
+                    self.conversations.let_go(group, choice)
+                    passed -= 1
         return taken
 
     def _note(self, assigned: Assigned) -> Assigned:

@@ -260,6 +260,8 @@ class ShareGroup(Session):
         waiting = [assigned for assigned in returned if not assigned.delivery.finished]
         if not waiting:
             return
+        if self.conversations is not None:
+            self.conversations.look_again()
         deliveries = [assigned.delivery for assigned in waiting]
         for assigned, delivery in zip(waiting, deliveries, strict=True):
             delivery.recipient, delivery.sent, delivery.dup = None, False, False
