@@ -1,19 +1,29 @@
 """Conversations in a share group whose home is killed or moves on (R6, G7, G8)."""
 
+import asyncio
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from gateway.errors import SpoolError
 from gateway.shard.session_records import conversation_key, conversation_of_key, group_record
 from schemas.identity import shard_of
 from schemas.session_log import GroupRecord, SessionKey, decode, encode
 from tests.draw import some
-from tests.unit.gateway.shard.conversation_harness import conversations_of, holder, logged, of, say, with_settings
+from tests.unit.gateway.shard.conversation_harness import (
+    conversations_of,
+    holder,
+    logged,
+    of,
+    say,
+    tells,
+    with_settings,
+)
 from tests.unit.gateway.shard.home_harness import LEAD_S, SHARDS, HomeHarness, turn
 from tests.unit.gateway.shard.share_harness import NAME, group_of, with_members
-from tests.unit.gateway.shard.two_gateways import TwoGateways
-from tests.unit.gateway.shard.virtual_time import run
+from tests.unit.gateway.shard.two_gateways import TwoGateways, done_or_killed
+from tests.unit.gateway.shard.virtual_time import VirtualLoop, run
 
 PAYLOADS = [b"%d" % n for n in range(8)]
 
@@ -185,5 +195,54 @@ def test_an_earlier_release_takes_the_record_for_a_group_that_is_over(tmp_path: 
         assert b"conversation" not in encode(group_record(group_of(harness)))
         assert conversation_of_key(name) == (NAME, key)
         assert conversation_of_key(SessionKey(group_of(harness).client, "g")) is None
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("who", ["source", "target"])
+@pytest.mark.parametrize("rounds", some(range(1, 200, 3), 4, "rounds of a move with conversations"))
+def test_killed_at_each_step_of_a_move(tmp_path: Path, who: str, rounds: int) -> None:
+    """G8, Q7: of the group's shard, while messages of two conversations come."""
+
+    async def scenario() -> None:
+        harness = await TwoGateways(tmp_path).start()
+        sender = await harness.client("sender")
+        members = [await harness.client(name) for name in ("m0", "m1", "m2")]
+        for member in members:
+            await member.subscribe(NAME)
+        await turn(LEAD_S + 5)
+        number = shard_of("\0" + NAME, SHARDS)
+        source = harness.owner(number)
+        assert source is not None
+        [target] = [gateway for gateway in harness.gateways if gateway is not source]
+        for n in range(12):
+            say(sender, "kl"[n % 2], b"%d" % n, qos=1 + n // 2 % 2)
+        await turn(0.02)
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        killed = source if who == "source" else target
+        loop.call_at_turn(loop.turns + rounds, killed.kill)
+
+        async def move() -> None:
+            await source.hand_over(number)
+            await target.start_shard(number)
+
+        await done_or_killed(move(), 5, KeyError, SpoolError)  # the files of a killed one are closed
+        killed.kill()
+        for client in harness.clients:  # also of a shard that was just starting
+            if not any(client.attached.home in up.home.shards.values() for up in harness.gateways if up.is_up):
+                client.link = None
+        await harness.settle()
+        for n in range(12, 24):
+            say(sender, "kl"[n % 2], b"%d" % n, qos=1 + n // 2 % 2)
+        await harness.settle()
+        assert not harness.fatal
+        for conversation in range(2):
+            sent = [b"%d" % n for n in range(conversation, 24, 2)]
+            [got] = [mine for mine in ([p for p in m.payloads if p in sent] for m in members) if mine]
+            assert list(dict.fromkeys(got)) == sent
+            exact = [payload for payload in got if int(payload) // 2 % 2]
+            assert exact == list(dict.fromkeys(exact))
+        assert not any(told for member in members for told in tells(member))
 
     run(scenario())
