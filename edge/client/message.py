@@ -150,6 +150,7 @@ class IncomingMessage:
         others."""
         return next((value for name, value in reversed(self.user_properties) if name == MESSAGE_ID_PROPERTY), None)
 
+    @property
     def conversation_gone(self) -> str | None:
         """The id of the conversation whose receiver is gone, if the platform tells that: the next message of it goes to
         another receiver, which knows nothing of it. None for other messages (R6)."""

@@ -32,13 +32,13 @@ def test_which_conversation_is_meant(pairs: list[tuple[str, str]], conversation:
 def test_a_request_waits_on_for_the_reply_of_the_next_receiver() -> None:
     async def scenario() -> None:
         requests = Requests(1)
-        correlation, reply = requests.begin()
-        told = incoming([("conversation", "k"), ("conversation-receiver", "gone")], correlation_data=correlation)
-        assert not requests.take(told)
-        assert not reply.done()
-        answer = incoming([("conversation", "k")], correlation_data=correlation)
-        assert requests.take(answer)
-        assert await reply is answer
+        with requests.begin("failed") as request:
+            correlation = request.correlation
+            told = incoming([("conversation", "k"), ("conversation-receiver", "gone")], correlation_data=correlation)
+            assert not requests.take(told)
+            answer = incoming([("conversation", "k")], correlation_data=correlation)
+            assert requests.take(answer)
+            assert await request.answer() is answer
         assert not requests.take(told), "it is none that comes too late either"
         assert requests.late == 0
 
