@@ -17,6 +17,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, time, timedelta
 from typing import Any, NamedTuple
 
+import structlog
 from deltalake import DeltaTable
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
@@ -38,6 +39,7 @@ from pipelines.routing.decisions import DIFFERS, LATER, RIGHT, Instructed, Water
 from pipelines.routing.route_buckets import in_buckets
 from pipelines.sources import read_table
 from schemas.envelope import ROUTED
+from schemas.errors import WaystationError
 from schemas.settings import Settings
 from schemas.tables import INSTRUCTIONS, MESSAGES, OUTCOMES, ROUTES_HISTORY
 
@@ -45,6 +47,8 @@ PART = "audit"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SHUFFLE_PARTITIONS = 64
 """For a day of many millions of messages each has some ten MB; Spark merges small ones."""
+
+log = structlog.get_logger(__name__)
 
 
 class Request(NamedTuple):
@@ -243,7 +247,19 @@ def _text(moment: datetime | None) -> str | None:
 
 
 def main() -> int:
-    return run_once(lambda settings: run(settings, sys.argv[1:], datetime.now(UTC)))
+    audited: list[int] = []
+
+    def audit_once(settings: Settings) -> int:
+        try:
+            audited.append(run(settings, sys.argv[1:], datetime.now(UTC)))
+        except WaystationError:
+            raise
+        except Exception as error:  # uncaught, it would end with status 1, as if decisions differed
+            log.exception("audit failed")
+            raise AuditError(f"the audit failed: {first_line(str(error))}") from error
+        return 0
+
+    return AuditError.exit_status if run_once(audit_once) else audited[0]
 
 
 if __name__ == "__main__":

@@ -10,7 +10,9 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from jobs.errors import QualityError
+from jobs.query.ledger_reader import unreadable
 from jobs.stack.missing import why_no_tables
+from pipelines.storage.table_files import READ_ERRORS
 from schemas.tables import HISTORY
 
 
@@ -47,7 +49,8 @@ class Contents:
 
 
 def read_contents(tables: str) -> dict[str, Contents]:
-    """Contents of the history tables under `tables` by name. Raises QualityError if one does not exist."""
+    """Contents of the history tables under `tables` by name. Raises QualityError if one does not exist, and
+    TableUnreadable."""
     found = existing_contents(tables)
     if not found:
         raise QualityError(why_no_tables(tables))
@@ -61,12 +64,20 @@ def read_contents(tables: str) -> dict[str, Contents]:
 
 
 def existing_contents(tables: str) -> dict[str, Contents]:
-    """Contents of the existing history tables under `tables`, by name."""
-    uris = {table.name: f"{tables}/{table.name}" for table in HISTORY}
-    return {name: _read(uri) for name, uri in uris.items() if DeltaTable.is_deltatable(uri)}
+    """Contents of the existing history tables under `tables`, by name. Raises TableUnreadable."""
+    found = {table.name: _read(f"{tables}/{table.name}", table.name) for table in HISTORY}
+    return {name: contents for name, contents in found.items() if contents is not None}
 
 
-def _read(uri: str) -> Contents:
+def _read(uri: str, name: str) -> Contents | None:
+    """None if there is no such table."""
+    try:
+        return _contents(uri) if DeltaTable.is_deltatable(uri) else None
+    except READ_ERRORS as error:
+        raise unreadable(f"table {name}", error) from error
+
+
+def _contents(uri: str) -> Contents:
     table = DeltaTable(uri)
     days: dict[date, Day] = defaultdict(Day)
     for file in pa.table(table.get_add_actions(flatten=True)).to_pylist():

@@ -1,4 +1,4 @@
-"""`waystation quality` where there is nothing to judge: no Spark is started for it."""
+"""`waystation quality` where there is nothing to judge or it cannot be read: no Spark is started for it."""
 
 import sys
 from pathlib import Path
@@ -6,6 +6,21 @@ from pathlib import Path
 import pytest
 
 from jobs.cli.main import main
+
+
+def test_a_damaged_table_ends_the_check_with_status_2(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "tables" / "messages" / "_delta_log"
+    log.mkdir(parents=True)
+    (log / "00000000000000000000.json").write_text('{"metaData": {"id"')
+    monkeypatch.setattr(sys, "argv", ["waystation", "--data", str(tmp_path), "quality"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    err = " ".join(capfd.readouterr().err.replace("│", " ").split())
+    assert "table messages cannot be read" in err
+    assert "Traceback" not in err
 
 
 @pytest.mark.parametrize(
