@@ -1,4 +1,4 @@
-"""How `publish` and `subscribe` reach a gateway: its address, TLS, user and password, as options."""
+"""How `publish`, `subscribe` and `request` reach a gateway: address, TLS, user and password, as options."""
 
 import os
 import secrets
@@ -63,6 +63,14 @@ ServerName = Annotated[
 ]
 Quic = Annotated[
     bool, typer.Option("--quic", help="Connect over QUIC (UDP), which always uses TLS.", rich_help_panel=_TLS)
+]
+
+
+UserProperties = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--property", metavar="NAME=VALUE", help="Send this user property, such as conversation=42. May be repeated."
+    ),
 ]
 
 
@@ -181,6 +189,11 @@ class InTurn:
         self._addresses = addresses
         self._tried = 0
 
+    @property
+    def addresses(self) -> list[Address]:
+        """All of them."""
+        return [*self._addresses]
+
     def __len__(self) -> int:
         return len(self._addresses)
 
@@ -196,6 +209,17 @@ class InTurn:
     def has_more(self) -> bool:
         """Whether some address was not tried yet."""
         return self._tried < len(self)
+
+
+def user_properties(given: list[str] | None) -> list[tuple[str, str]]:
+    """Names and values. Raises JobError."""
+    pairs = []
+    for text in given or ():
+        name, mark, value = text.partition("=")
+        if not name or not mark:
+            raise JobError(f"{text!r} is not a user property: write NAME=VALUE")
+        pairs.append((name, value))
+    return pairs
 
 
 def is_elsewhere_better(error: Exception) -> bool:

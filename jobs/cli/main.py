@@ -27,6 +27,7 @@ COMMANDS = {
     "doctor": ("doctor",),
     "publish": ("publish",),
     "subscribe": ("subscribe",),
+    "request": ("request",),
     "sessions": ("sessions", "session", "kick"),
     "gateways": ("gateways", "shards", "shard"),
     "gateway": ("gateway",),

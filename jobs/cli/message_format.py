@@ -1,4 +1,4 @@
-"""How `subscribe` writes a message: as text for people, as JSON for programs, or as the payload alone."""
+"""How `subscribe` and `request` write a message: as text for people, as JSON for programs, or as the payload alone."""
 
 import base64
 import json
@@ -11,7 +11,7 @@ from mqtt.packets import Publish
 
 
 class Format(StrEnum):
-    """The values of `subscribe --format`."""
+    """The values of `--format`."""
 
     TEXT = "text"
     JSON = "json"
@@ -20,8 +20,12 @@ class Format(StrEnum):
 
 def as_text(message: Publish) -> bytes:
     """`topic payload` on one line; what is not printable, or not UTF-8, is escaped."""
-    payload = message.payload.decode(errors="backslashreplace")
-    return f"{visible(message.topic)} {visible(payload)}\n".encode()
+    return f"{visible(message.topic)} {payload_as_text(message.payload)}\n".encode()
+
+
+def payload_as_text(payload: bytes) -> str:
+    """On one line; what is not printable, or not UTF-8, is escaped."""
+    return visible(payload.decode(errors="backslashreplace"))
 
 
 def as_json(message: Publish) -> bytes:

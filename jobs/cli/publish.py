@@ -26,14 +26,16 @@ from jobs.cli.connecting import (
     ServerName,
     Tls,
     User,
+    UserProperties,
     explained,
     is_elsewhere_better,
+    user_properties,
 )
 from jobs.cli.context import shared
 from jobs.errors import JobError
 from mqtt.codes import ReasonCode
 from mqtt.errors import ProtocolError
-from mqtt.packets import Connect
+from mqtt.packets import Connect, Properties
 
 IN_FLIGHT_MAX = 1_000
 """Maximum of messages sent and not answered yet: more would only fill memory."""
@@ -58,6 +60,7 @@ def publish(
     ] = False,
     qos: Qos = 1,
     retain: Annotated[bool, typer.Option("--retain", help="Retain the message for later subscribers.")] = False,
+    properties: UserProperties = None,
     client_id: Annotated[str | None, typer.Option(help="Client id to connect with. Default: a random one.")] = None,
     address: Gateway = None,
     user: User = None,
@@ -78,15 +81,18 @@ def publish(
         waystation publish --retain weather/JFK 'fog'
         waystation publish camera/7 --file picture.jpg
         tail -f log | waystation publish logs/web --lines
+        waystation publish questions --property conversation=42 'and on Sundays?'
     """
-    messages = _messages(payload, file, lines)
+    messages = given_messages(payload, file, lines)
     access = Access(address, user, password_file, tls, cafile, cert, key, server_name, quic)
     where = access.where(shared(context))
     connect = access.connect_packet(client_id, {}, clean_start=True)
-    asyncio.run(_Publishing(topic, qos, retain).run(where, connect, messages))
+    pairs = user_properties(properties)
+    publishing = _Publishing(topic, qos, retain, {"user_property": pairs} if pairs else None)
+    asyncio.run(publishing.run(where, connect, messages))
 
 
-def _messages(payload: str | None, file: Path | None, lines: bool) -> Iterator[bytes]:
+def given_messages(payload: str | None, file: Path | None, lines: bool) -> Iterator[bytes]:
     """The payloads to send. Raises JobError unless there is exactly one source of them."""
     if payload is not None and (file is not None or lines):
         raise JobError("the payload is given twice: give either a text or --file or --lines")
@@ -112,8 +118,8 @@ def _read(file: Path | None, lines: bool) -> Iterator[bytes]:
 class _Publishing:
     """Sends messages to one topic over one connection, many at a time, and counts the answers."""
 
-    def __init__(self, topic: str, qos: int, retain: bool) -> None:
-        self._topic, self._qos, self._retain = topic, qos, retain
+    def __init__(self, topic: str, qos: int, retain: bool, properties: Properties | None) -> None:
+        self._topic, self._qos, self._retain, self._properties = topic, qos, retain, properties
         self._acknowledged = 0
 
     async def run(self, where: InTurn, connect: Connect, messages: Iterable[bytes]) -> None:
@@ -142,7 +148,7 @@ class _Publishing:
     async def _send(self, client: MqttClient, messages: Iterator[bytes]) -> None:
         answers: Answers = deque()
         while (payload := await asyncio.to_thread(next, messages, None)) is not None:
-            answers.append(client.publish(self._topic, payload, self._qos, self._retain))
+            answers.append(client.publish(self._topic, payload, self._qos, self._retain, self._properties))
             await client.drain()
             while answers and (answers[0].done() or len(answers) > IN_FLIGHT_MAX or not client.has_capacity):
                 await self._take(answers)

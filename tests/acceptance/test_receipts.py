@@ -148,10 +148,15 @@ def test_requests_end_as_soon_as_the_platform_knows_more(stack: Stack) -> None:
             assert replies == [b"HELLO", b"HELLO"]
             with pytest.raises(waystation.NotReceived):
                 await asker.request(f"nowhere-{run}", timeout_s=600)
+            asked = await asyncio.to_thread(stack.waystation, "request", topic, "hello", "--all", "--timeout", "200")
+            assert asked.stdout == "HELLO\nHELLO\n"
             for task in answering:
                 task.cancel()
 
     asyncio.run(ask())
+    in_vain = stack.waystation("request", f"nowhere-{run}", "hello", "--timeout", "200", check=False)
+    assert (in_vain.returncode, in_vain.stdout) == (1, "")
+    assert "nobody has got the request" in in_vain.stderr
     url = f"http://{stack.state.listeners['http']}/v1/requests/nowhere-{run}?timeout=300"
     with pytest.raises(urllib.error.HTTPError) as refused:
         urllib.request.urlopen(url, b"hello", timeout=300)
