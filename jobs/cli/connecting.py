@@ -1,4 +1,4 @@
-"""How `publish`, `subscribe` and `request` reach a gateway: address, TLS, user and password, as options."""
+"""How commands reach a gateway: its address, TLS, user and password."""
 
 import os
 import secrets
@@ -26,46 +26,8 @@ KEEP_ALIVE_S = 60
 PASSWORD_VARIABLE = "WAYSTATION_PASSWORD"
 LIMITS = ClientLimits(connect_timeout_s=TIMEOUT_S)
 
-_TLS = "TLS"
 Qos = Annotated[int, typer.Option(min=0, max=2, help="0: at most once, 1: at least once, 2: exactly once.")]
-Gateway = Annotated[
-    str | None,
-    typer.Option(
-        "--address",
-        metavar="HOST:PORT",
-        help="Address of the gateway. Default: the first gateway of the running stack that answers.",
-    ),
-]
-User = Annotated[
-    str | None,
-    typer.Option(help=f"User name. The password is read from --password-file, {PASSWORD_VARIABLE} or a prompt."),
-]
-PasswordFile = Annotated[Path | None, typer.Option(help="File with the password in its first line.")]
-Tls = Annotated[
-    bool, typer.Option("--tls", help="Use TLS. Trust the certificate authorities of the system.", rich_help_panel=_TLS)
-]
-CaFile = Annotated[
-    Path | None,
-    typer.Option("--cafile", help="Use TLS. Trust only the authorities in this PEM file.", rich_help_panel=_TLS),
-]
-CertFile = Annotated[
-    Path | None, typer.Option("--cert", help="Use TLS. Present this client certificate (PEM).", rich_help_panel=_TLS)
-]
-KeyFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--key", help="Private key of the client certificate. Default: in the same file.", rich_help_panel=_TLS
-    ),
-]
-ServerName = Annotated[
-    str | None,
-    typer.Option(help="Name in the gateway's certificate. Default: the host of the address.", rich_help_panel=_TLS),
-]
-Quic = Annotated[
-    bool, typer.Option("--quic", help="Connect over QUIC (UDP), which always uses TLS.", rich_help_panel=_TLS)
-]
-
-
+ClientId = Annotated[str | None, typer.Option(help="Client id to connect with. Default: a random one.")]
 UserProperties = Annotated[
     list[str] | None,
     typer.Option(
@@ -75,7 +37,7 @@ UserProperties = Annotated[
 
 
 class Access(NamedTuple):
-    """The options for reaching a gateway. `address` None: that of the running stack."""
+    """What :mod:`jobs.cli.access_options` gives. `address` None: that of the running stack."""
 
     address: str | None
     user: str | None = None

@@ -12,7 +12,8 @@ from typing import Annotated
 import typer
 
 from edge.cli.feed import commands
-from jobs.cli.connecting import Access, CaFile, CertFile, KeyFile, PasswordFile, Tls, User
+from jobs.cli.access_options import over_http
+from jobs.cli.connecting import Access
 from jobs.cli.context import Shared, shared
 from jobs.output import cell, errors, json_text, output
 from jobs.text_tables import Column
@@ -20,10 +21,6 @@ from schemas.feed_api import FeedDetail, FeedList, FeedPlace
 from schemas.feed_words import SubscriberMode
 
 Feed = Annotated[str, typer.Argument(metavar="FEED", help="Name of the feed.")]
-HttpAddress = Annotated[
-    str | None,
-    typer.Option("--address", metavar="HOST:PORT", help="HTTP address of a gateway. Default: the running stack's."),
-]
 
 
 class Format(StrEnum):
@@ -46,22 +43,17 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="feed")
 
 
+@over_http
 def list_feeds(
     context: typer.Context,
     format: AsFormat = Format.TABLE,
-    address: HttpAddress = None,
-    user: User = None,
-    password_file: PasswordFile = None,
-    tls: Tls = False,
-    cafile: CaFile = None,
-    cert: CertFile = None,
-    key: KeyFile = None,
+    *,
+    access: Access,
 ) -> None:
     """List the redundant feeds that you may read, and whether they are redundant.
 
     Example: `waystation feed list --format json`
     """
-    access = Access(address, user, password_file, tls, cafile, cert, key)
     found: FeedList = access.feed_api(shared(context)).feeds()
     if format is Format.JSON:
         _print_json(found)
@@ -77,18 +69,14 @@ def list_feeds(
     output().show_table([*columns, Column("reason", is_prose=True)], rows)
 
 
+@over_http
 def status(
     context: typer.Context,
     feed: Feed,
     watch: Annotated[bool, typer.Option("--watch", help="Refresh every second until Ctrl-C.")] = False,
     format: AsFormat = Format.TABLE,
-    address: HttpAddress = None,
-    user: User = None,
-    password_file: PasswordFile = None,
-    tls: Tls = False,
-    cafile: CaFile = None,
-    cert: CertFile = None,
-    key: KeyFile = None,
+    *,
+    access: Access,
 ) -> None:
     """Show a feed: its adapters, which stream is active and why, how far apart the streams are, and what would make it
     safer.
@@ -97,7 +85,7 @@ def status(
     """
     from jobs.cli.watch import watch as show_again
 
-    api = Access(address, user, password_file, tls, cafile, cert, key).feed_api(shared(context))
+    api = access.feed_api(shared(context))
     show = _print_json if format is Format.JSON else _show
     if watch:
         show_again(lambda: api.feed(feed), show, 1.0, clear=format is Format.TABLE)
@@ -105,25 +93,21 @@ def status(
         show(api.feed(feed))
 
 
+@over_http
 def switch(
     context: typer.Context,
     feed: Feed,
     slot: Annotated[Slot, typer.Argument(help="The stream that is to be the active one.")],
     reason: Annotated[str, typer.Option(help="Why, for those who read the status.")] = "",
     format: AsFormat = Format.TABLE,
-    address: HttpAddress = None,
-    user: User = None,
-    password_file: PasswordFile = None,
-    tls: Tls = False,
-    cafile: CaFile = None,
-    cert: CertFile = None,
-    key: KeyFile = None,
+    *,
+    access: Access,
 ) -> None:
     """Make the other stream of a feed the active one. Subscribers lose nothing: both streams flow all the time.
 
     Example: `waystation feed switch radar backup --reason maintenance`
     """
-    api = Access(address, user, password_file, tls, cafile, cert, key).feed_api(shared(context))
+    api = access.feed_api(shared(context))
     found = api.switch(feed, slot.value, reason)
     if format is Format.JSON:
         _print_json(found)
@@ -131,6 +115,7 @@ def switch(
         output().print(f"the {found.active} stream of {cell(feed)} is the active one; revision {found.revision}")
 
 
+@over_http
 def subscribe(
     context: typer.Context,
     feed: Feed,
@@ -141,13 +126,8 @@ def subscribe(
         str | None, typer.Option(help="Name of the subscriber at gateways. Default: one that is new each time.")
     ] = None,
     count: Annotated[int | None, typer.Option(min=1, help="Exit after this many messages.")] = None,
-    address: HttpAddress = None,
-    user: User = None,
-    password_file: PasswordFile = None,
-    tls: Tls = False,
-    cafile: CaFile = None,
-    cert: CertFile = None,
-    key: KeyFile = None,
+    *,
+    access: Access,
 ) -> None:
     """Print a feed from now on as one stream, read from Kafka: one JSON object per line. `type` is `message`, or what
     happens to the stream: `suspected`, `recovered`, `lost`, `different`, `feed`.
@@ -163,7 +143,7 @@ def subscribe(
     from jobs.feeds.subscribing import GatewayThread, Subscribing
 
     options = shared(context)
-    api = Access(address, user, password_file, tls, cafile, cert, key).feed_api(options)
+    api = access.feed_api(options)
     mode: SubscriberMode = "cold" if cold else "warm"
     name = name or f"cli-{secrets.token_hex(4)}"
     pair = api.subscribe(feed, name, mode)

@@ -11,21 +11,14 @@ import typer
 
 from edge.errors import MqttClientError
 from edge.mqtt_client import MqttClient
+from jobs.cli.access_options import over_mqtt
 from jobs.cli.connecting import (
     LIMITS,
     TIMEOUT_S,
     Access,
-    CaFile,
-    CertFile,
-    Gateway,
+    ClientId,
     InTurn,
-    KeyFile,
-    PasswordFile,
     Qos,
-    Quic,
-    ServerName,
-    Tls,
-    User,
     UserProperties,
     explained,
     is_elsewhere_better,
@@ -48,6 +41,7 @@ def register(app: typer.Typer) -> None:
     app.command()(publish)
 
 
+@over_mqtt
 def publish(
     context: typer.Context,
     topic: Annotated[str, typer.Argument(help="A topic such as a/b/c, or @client-id for the inbox of one client.")],
@@ -61,16 +55,9 @@ def publish(
     qos: Qos = 1,
     retain: Annotated[bool, typer.Option("--retain", help="Retain the message for later subscribers.")] = False,
     properties: UserProperties = None,
-    client_id: Annotated[str | None, typer.Option(help="Client id to connect with. Default: a random one.")] = None,
-    address: Gateway = None,
-    user: User = None,
-    password_file: PasswordFile = None,
-    tls: Tls = False,
-    cafile: CaFile = None,
-    cert: CertFile = None,
-    key: KeyFile = None,
-    server_name: ServerName = None,
-    quic: Quic = False,
+    client_id: ClientId = None,
+    *,
+    access: Access,
 ) -> None:
     """Publish one or more messages. At QoS 1 and 2 the exit status is 0 only if the gateway acknowledged all of them.
 
@@ -84,7 +71,6 @@ def publish(
         waystation publish questions --property conversation=42 'and on Sundays?'
     """
     messages = given_messages(payload, file, lines)
-    access = Access(address, user, password_file, tls, cafile, cert, key, server_name, quic)
     where = access.where(shared(context))
     connect = access.connect_packet(client_id, {}, clean_start=True)
     pairs = user_properties(properties)

@@ -14,18 +14,11 @@ from edge.client.errors import NoReply, NotReachable
 from edge.client.message import IncomingMessage
 from edge.client.options import RequestOptions
 from edge.errors import MqttClientError
+from jobs.cli.access_options import over_mqtt
 from jobs.cli.connecting import (
     Access,
-    CaFile,
-    CertFile,
-    Gateway,
-    KeyFile,
-    PasswordFile,
+    ClientId,
     Qos,
-    Quic,
-    ServerName,
-    Tls,
-    User,
     UserProperties,
     explained,
     user_properties,
@@ -46,6 +39,7 @@ def register(app: typer.Typer) -> None:
     app.command()(request)
 
 
+@over_mqtt
 def request(
     context: typer.Context,
     topic: Annotated[str, typer.Argument(help="A topic such as a/b/c, or @client-id for the inbox of one client.")],
@@ -60,16 +54,9 @@ def request(
     format: Annotated[
         Format, typer.Option(help="text: the payload on one line; json: one object per line; raw: the payload's bytes.")
     ] = Format.TEXT,
-    client_id: Annotated[str | None, typer.Option(help="Client id to connect with. Default: a random one.")] = None,
-    address: Gateway = None,
-    user: User = None,
-    password_file: PasswordFile = None,
-    tls: Tls = False,
-    cafile: CaFile = None,
-    cert: CertFile = None,
-    key: KeyFile = None,
-    server_name: ServerName = None,
-    quic: Quic = False,
+    client_id: ClientId = None,
+    *,
+    access: Access,
 ) -> None:
     """Send a request, and print the reply. The exit status is 0 only if there is one. If the gateway says that nobody
     has got the request, the command does not wait any longer.
@@ -83,7 +70,6 @@ def request(
     """
     content = b"" if payload is None and file is None else next(given_messages(payload, file, lines=False))
     asked: RequestOptions = {"qos": qos, "user_properties": user_properties(properties)}
-    access = Access(address, user, password_file, tls, cafile, cert, key, server_name, quic)
     client = _client(access, context, client_id, timeout)
     asyncio.run(_Requesting(client, format).run(topic, content, timeout, asked, every=every))
 

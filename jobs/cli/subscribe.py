@@ -22,20 +22,12 @@ from edge.errors import ConnectionLost, ConnectRefused, MqttClientError
 from edge.hooks import Hooks
 from edge.mqtt_client import MqttClient
 from edge.reconnect import FullJitter, StayConnected, is_final
+from jobs.cli.access_options import over_mqtt
 from jobs.cli.connecting import (
     LIMITS,
     Access,
-    CaFile,
-    CertFile,
-    Gateway,
     InTurn,
-    KeyFile,
-    PasswordFile,
     Qos,
-    Quic,
-    ServerName,
-    Tls,
-    User,
     explained,
     is_elsewhere_better,
 )
@@ -75,6 +67,7 @@ def register(app: typer.Typer) -> None:
     app.command()(subscribe)
 
 
+@over_mqtt
 def subscribe(
     context: typer.Context,
     filters: Annotated[
@@ -95,15 +88,8 @@ def subscribe(
             help="text: topic and payload on one line; json: one object per line; raw: the bytes of the payload."
         ),
     ] = Format.TEXT,
-    address: Gateway = None,
-    user: User = None,
-    password_file: PasswordFile = None,
-    tls: Tls = False,
-    cafile: CaFile = None,
-    cert: CertFile = None,
-    key: KeyFile = None,
-    server_name: ServerName = None,
-    quic: Quic = False,
+    *,
+    access: Access,
 ) -> None:
     """Subscribe and print every message until Ctrl-C. Each message is acknowledged after it is printed.
 
@@ -114,7 +100,6 @@ def subscribe(
         waystation subscribe --client-id jobs --count 1 'jobs/#'
         waystation subscribe --format json '#' | head -3
     """
-    access = Access(address, user, password_file, tls, cafile, cert, key, server_name, quic)
     where = access.where(shared(context))
     properties: Properties = {"receive_maximum": min(count or RECEIVE_MAXIMUM, RECEIVE_MAXIMUM)}
     if client_id:
