@@ -8,11 +8,11 @@ import secrets
 from collections import deque
 from typing import NamedTuple
 
+from gateway.http.attaching import acknowledge
 from gateway.http.stream_events import EventId
 from gateway.shard.messages import Delivery
 from gateway.shard.session import Session
 from gateway.shard.shard_home import ShardHome
-from mqtt.codes import ReasonCode
 
 
 class Sent(NamedTuple):
@@ -49,15 +49,10 @@ class StreamWindow:
 
     def acknowledge(self, home: ShardHome, session: Session, number: int) -> None:
         """Event `number` and all before it have arrived. Skips a packet id that now belongs to another message."""
+        arrived = list[Delivery]()
         while self._sent and self._sent[0].number <= number:
-            delivery = self._sent.popleft().delivery
-            if not session.has_in_hand(delivery):
-                continue
-            if delivery.qos == 1:
-                home.acknowledged(session, delivery.packet_id)
-            else:
-                home.received(session, delivery.packet_id, ReasonCode.SUCCESS)
-        home.flush()
+            arrived.append(self._sent.popleft().delivery)
+        acknowledge(home, session, arrived)
 
     def clear(self) -> None:
         """A new stream begins: unacknowledged events are sent again, with new ids."""

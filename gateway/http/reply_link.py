@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from gateway.host.host_server import HostServer
+from gateway.http.attaching import acknowledge
 from gateway.http.reply_format import properties_of
 from gateway.shard.asked_receipts import is_forged
 from gateway.shard.messages import Delivery, Message
@@ -149,14 +150,7 @@ class ReplyLink:
         home, session = self._attached.home, self._attached.session
         deliveries = [reply.delivery for reply in replies if isinstance(reply, Reply)]
         self._server.counts["reply_written"] += len(deliveries)
-        for delivery in deliveries:
-            if not delivery.qos or not session.has_in_hand(delivery):
-                continue
-            if delivery.qos == 1:
-                home.acknowledged(session, delivery.packet_id)
-            else:
-                home.received(session, delivery.packet_id, ReasonCode.SUCCESS)
-        home.flush()
+        acknowledge(home, session, deliveries)
 
     def leave(self) -> None:
         """The request is over: its session ends, and later replies go to nobody."""

@@ -23,12 +23,12 @@ from typing import Final
 import structlog
 from aiohttp import web
 
-from gateway.errors import BusError
 from gateway.host.authenticator import NotAdmitted
 from gateway.host.host_server import HostServer
+from gateway.http.attaching import attached
 from gateway.http.http_publisher import HttpPublisher, Stored
 from gateway.http.identity import Caller
-from gateway.http.problems import AGAIN, NO_HEADERS, Problem, not_admitted, refusal
+from gateway.http.problems import AGAIN, NO_HEADERS, Problem, refusal
 from gateway.http.reply_address import ReplyAddress
 from gateway.http.reply_format import REQUEST_ID, reply_headers
 from gateway.http.reply_link import ReplyLink, TooLarge
@@ -37,8 +37,10 @@ from gateway.http.requested import Requested
 from gateway.shard.arrivals import REPLY_INBOX, Arrival
 from gateway.shard.asked_receipts import AskedReceipt
 from gateway.shard.rules import FOR_EVER
+from gateway.shard.shard_home import Attached
 from mqtt.codes import ReasonCode
 from schemas.http_settings import HttpSettings
+from schemas.identity import inbox_of
 
 REPLAYED: Final = "Idempotency-Replayed"
 _RESULTS: Final = frozenset({"no_reply", "not_received", "reply_too_large"})
@@ -77,7 +79,14 @@ class RequestExchange:
         self._links.add(link)
         ending, result = None, "left"
         try:
-            await self._attach_in_time(link, caller, address.client)
+            await attached(
+                self._hosts,
+                caller.client,
+                self._attach(link, caller, address.client),
+                "request",
+                self._settings.kafka_timeout_s,
+                "the inbox for replies was not there in time; nothing was sent",
+            )
             if self._is_stopping:
                 link.disconnect(ReasonCode.SERVER_SHUTTING_DOWN)
             if link.ended is not None:
@@ -88,7 +97,7 @@ class RequestExchange:
             until = asyncio.get_running_loop().time() + asked.timeout_s
             packet = asked.posted.packet
             assert packet.properties is not None
-            packet.properties["response_topic"] = f"@{address.client}"
+            packet.properties["response_topic"] = inbox_of(address.client)
             packet.properties["correlation_data"] = address.correlation
             receipt = AskedReceipt("completed" if asked.wants_all else "failed", address.correlation, address.client)
             stored = await self._publisher.publish(caller, asked.posted._replace(receipt=receipt))
@@ -151,37 +160,14 @@ class RequestExchange:
         link.acknowledge([first])
         return response
 
-    async def _attach_in_time(self, link: ReplyLink, caller: Caller, client: str) -> None:
-        """Returns once the inbox is there. It attaches in the background, so that no session is left half set up when
-        the requester leaves: then it ends as soon as it is there. Raises Problem."""
-        answered: asyncio.Future[Problem | None] = asyncio.get_running_loop().create_future()
-
-        async def attach() -> None:
-            problem = await self._attach(link, caller, client)
-            if not answered.done():
-                answered.set_result(problem)
-
-        self._hosts.spawn(attach())
-        done, _ = await asyncio.wait([answered], timeout=self._settings.kafka_timeout_s)
-        if not done:
-            raise Problem(503, "kafka_timeout", "the inbox for replies was not there in time; nothing was sent")
-        problem = answered.result()
-        if problem is not None:
-            raise problem
-
-    async def _attach(self, link: ReplyLink, caller: Caller, client: str) -> Problem | None:
+    async def _attach(self, link: ReplyLink, caller: Caller, client: str) -> Attached | Problem:
         if not self._hosts.home.has_capacity(client):
             return refusal(ReasonCode.QUOTA_EXCEEDED)
         window = self._settings.stream_window
         arrival = Arrival(client, True, 0, None, window, caller.peer, REPLY_INBOX, caller.rules)
-        try:
-            link.attach(await self._hosts.home.attach(arrival, link))
-        except NotAdmitted as error:
-            return not_admitted(error, has_credentials=True)
-        except BusError as error:
-            log.warning("request refused", client=caller.client, reason=str(error))
-            return refusal(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR)
-        return None
+        session = await self._hosts.home.attach(arrival, link)
+        link.attach(session)
+        return session
 
 
 def _too_large(detail: str) -> Problem:

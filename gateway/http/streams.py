@@ -10,12 +10,11 @@ import msgspec
 import structlog
 from aiohttp import web
 
-from gateway.errors import BusError
-from gateway.host.authenticator import NotAdmitted
 from gateway.host.host_server import HostServer
+from gateway.http import attaching
 from gateway.http.event_window import StreamWindow
 from gateway.http.identity import Caller
-from gateway.http.problems import Problem, bad_request, not_admitted, refusal, refused_filters
+from gateway.http.problems import Problem, bad_request, refusal, refused_filters
 from gateway.http.responses import unbounded_response
 from gateway.http.stream_events import RETRY_MS, EventId
 from gateway.http.stream_link import Pace, StreamLink
@@ -135,7 +134,14 @@ class Streams:
         self._links.add(link)
         is_refused, ending = True, None
         try:
-            attached = await self._attached(link, caller, asked)
+            attached = await attaching.attached(
+                self._server,
+                caller.client,
+                self._attach(link, caller, asked),
+                "stream",
+                self._settings.kafka_timeout_s,
+                "Kafka did not store the session or a subscription in time; try again",
+            )
             is_refused = False
             named = {CLIENT_ID_HEADER: caller.client} if caller.is_known else {}
             response = unbounded_response(request, {**STREAM_HEADERS, **named, **headers})
@@ -186,31 +192,6 @@ class Streams:
         if last is not None and window.knows(last):
             window.acknowledge(attached.home, session, last.number)
         return window
-
-    async def _attached(self, link: StreamLink, caller: Caller, asked: StreamRequest) -> Attached:
-        """The session, with the requested subscriptions. The work continues even if the client leaves, so that no
-        session is left half set up."""
-        answered: asyncio.Future[Attached | Problem] = asyncio.get_running_loop().create_future()
-
-        async def attach() -> None:
-            try:
-                result = await self._attach(link, caller, asked)
-            except NotAdmitted as error:
-                result = not_admitted(error, has_credentials=True)
-            except BusError as error:
-                log.warning("stream refused", client=caller.client, reason=str(error))
-                result = refusal(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR)
-            if not answered.done():
-                answered.set_result(result)
-
-        self._server.spawn(attach())
-        done, _ = await asyncio.wait([answered], timeout=self._settings.kafka_timeout_s)
-        if not done:
-            raise Problem(503, "kafka_timeout", "Kafka did not store the session or a subscription in time; try again")
-        result = answered.result()
-        if isinstance(result, Problem):
-            raise result
-        return result
 
     async def _attach(self, link: StreamLink, caller: Caller, asked: StreamRequest) -> Attached | Problem:
         if not self._home.has_capacity(caller.client):
