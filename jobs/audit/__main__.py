@@ -17,7 +17,6 @@ from contextlib import suppress
 from datetime import UTC, datetime, time, timedelta
 from typing import Any, NamedTuple
 
-import structlog
 from deltalake import DeltaTable
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
@@ -28,7 +27,7 @@ from jobs.audit.completeness import completeness_watermarks
 from jobs.errors import AuditError
 from jobs.observe.progress import first_line
 from jobs.quality.contents import existing_contents
-from jobs.runtime.application import run_once
+from jobs.runtime.application import failing_as, run_once
 from jobs.runtime.dates import EXAMPLES, parse_date
 from jobs.runtime.spark_session import JAVA_OPTIONS, build_session
 from jobs.runtime.storage import storage_settings
@@ -39,7 +38,6 @@ from pipelines.routing.decisions import DIFFERS, LATER, RIGHT, Instructed, Water
 from pipelines.routing.route_buckets import in_buckets
 from pipelines.sources import read_table
 from schemas.envelope import ROUTED
-from schemas.errors import WaystationError
 from schemas.settings import Settings
 from schemas.tables import INSTRUCTIONS, MESSAGES, OUTCOMES, ROUTES_HISTORY
 
@@ -47,8 +45,6 @@ PART = "audit"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SHUFFLE_PARTITIONS = 64
 """For a day of many millions of messages each has some ten MB; Spark merges small ones."""
-
-log = structlog.get_logger(__name__)
 
 
 class Request(NamedTuple):
@@ -250,13 +246,8 @@ def main() -> int:
     audited: list[int] = []
 
     def audit_once(settings: Settings) -> int:
-        try:
+        with failing_as(AuditError, "the audit failed"):
             audited.append(run(settings, sys.argv[1:], datetime.now(UTC)))
-        except WaystationError:
-            raise
-        except Exception as error:  # uncaught, it would end with status 1, as if decisions differed
-            log.exception("audit failed")
-            raise AuditError(f"the audit failed: {first_line(str(error))}") from error
         return 0
 
     return AuditError.exit_status if run_once(audit_once) else audited[0]

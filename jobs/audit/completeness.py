@@ -11,9 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from jobs.query.ledger_reader import LedgerReader, installed_blocks, unreadable
+from jobs.query.ledger_reader import LedgerReader, installed_blocks, reading
 from pipelines.routing.decisions import Watermarks
-from pipelines.storage.table_files import READ_ERRORS
 from schemas.table import Table
 from schemas.tables import INSTRUCTIONS, MESSAGES, OUTCOMES, ROUTES, ROUTES_HISTORY
 
@@ -65,12 +64,10 @@ def _routes_known(tables: str) -> datetime | None:
 def _greatest(tables: str, table: Table, column: str) -> datetime | None:
     """The highest time in a column, from the statistics of the table's files. Raises TableUnreadable."""
     uri = f"{tables}/{table.name}"
-    try:
+    with reading(table.name):
         if not DeltaTable.is_deltatable(uri):
             return None
         files = pa.table(DeltaTable(uri).get_add_actions(flatten=True))
-    except READ_ERRORS as error:
-        raise unreadable(f"table {table.name}", error) from error
     name = f"max.{column}"
     if name not in files.column_names:
         return None

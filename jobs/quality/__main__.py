@@ -12,26 +12,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event
 
-import structlog
-
 from jobs.errors import QualityError
-from jobs.observe.progress import first_line
 from jobs.output import ends_quietly, output
 from jobs.quality import report
 from jobs.quality.dates import Asked
 from jobs.quality.pages import INDEX
 from jobs.quality.run import Report, Request, judge, prepare
-from jobs.runtime.application import hold_checkpoints, run_application
+from jobs.runtime.application import failing_as, hold_checkpoints, run_application
 from jobs.runtime.dates import parse_date
 from jobs.runtime.spark_session import JAVA_OPTIONS, build_session
 from jobs.runtime.storage import storage_settings
-from schemas.errors import WaystationError
 from schemas.settings import Settings
 
 PART = "quality"
 THREADS = 2
-
-log = structlog.get_logger(__name__)
 
 
 def session_settings(settings: Settings) -> dict[str, str]:
@@ -70,13 +64,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def application(settings: Settings, part: str, stopped: Event) -> None:
         request = Request(Asked(given.date, given.since), given.docs, given.settle)
-        try:
+        with failing_as(QualityError, "cannot check the ledger"):
             reports.append(run(settings, request, stopped))
-        except WaystationError:
-            raise
-        except Exception as error:  # uncaught, it would end with status 1, as if the ledger had faults
-            log.exception("quality check failed")
-            raise QualityError(f"cannot check the ledger: {first_line(str(error))}") from error
 
     status = run_application(application)
     if status:

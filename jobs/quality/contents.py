@@ -10,9 +10,8 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from jobs.errors import QualityError
-from jobs.query.ledger_reader import unreadable
+from jobs.query.ledger_reader import reading
 from jobs.stack.missing import why_no_tables
-from pipelines.storage.table_files import READ_ERRORS
 from schemas.tables import HISTORY
 
 
@@ -65,19 +64,16 @@ def read_contents(tables: str) -> dict[str, Contents]:
 
 def existing_contents(tables: str) -> dict[str, Contents]:
     """Contents of the existing history tables under `tables`, by name. Raises TableUnreadable."""
-    found = {table.name: _read(f"{tables}/{table.name}", table.name) for table in HISTORY}
-    return {name: contents for name, contents in found.items() if contents is not None}
+    found = dict[str, Contents]()
+    for table in HISTORY:
+        uri = f"{tables}/{table.name}"
+        with reading(table.name):
+            if DeltaTable.is_deltatable(uri):
+                found[table.name] = _read(uri)
+    return found
 
 
-def _read(uri: str, name: str) -> Contents | None:
-    """None if there is no such table."""
-    try:
-        return _contents(uri) if DeltaTable.is_deltatable(uri) else None
-    except READ_ERRORS as error:
-        raise unreadable(f"table {name}", error) from error
-
-
-def _contents(uri: str) -> Contents:
+def _read(uri: str) -> Contents:
     table = DeltaTable(uri)
     days: dict[date, Day] = defaultdict(Day)
     for file in pa.table(table.get_add_actions(flatten=True)).to_pylist():

@@ -241,6 +241,15 @@ def _as_query_errors(sql: str, there_are: Callable[[], str]) -> Iterator[None]:
         raise unreadable("a table", error) from error
 
 
+@contextmanager
+def reading(table: str) -> Iterator[None]:
+    """What goes wrong while the table's log is read becomes TableUnreadable."""
+    try:
+        yield
+    except READ_ERRORS as error:
+        raise unreadable(f"table {table}", error) from error
+
+
 def unreadable(what: str, error: Exception) -> TableUnreadable:
     """The error of reading `what`, a table, in one sentence."""
     (reason, *_) = str(error).splitlines() or [type(error).__name__]
@@ -266,10 +275,8 @@ def _quote_hint(sql: str) -> str:
 def _opened(tables: str, name: str, dates: Dates | None) -> Dataset | None:
     """The table as it is now; None if there is none. Raises TableUnreadable."""
     uri = f"{tables}/{name}"
-    try:
+    with reading(name):
         return _dataset(uri, TABLES[name], dates) if DeltaTable.is_deltatable(uri) else None
-    except READ_ERRORS as error:
-        raise unreadable(f"table {name}", error) from error
 
 
 def _dataset(uri: str, table: Table, dates: Dates | None) -> Dataset:

@@ -5,14 +5,17 @@ import os
 import signal
 import sys
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
 from typing import IO, Protocol
 
+import structlog
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError  # type: ignore[import-untyped]
 
 from jobs.errors import JobError
+from jobs.observe.progress import first_line
 from jobs.runtime.lease import Lease
 from jobs.runtime.signals import set_on_signals
 from jobs.runtime.storage import use_store
@@ -21,6 +24,8 @@ from schemas.errors import WaystationError
 from schemas.logs import configure_logging
 from schemas.readiness import PART_VARIABLE
 from schemas.settings import Settings, process_settings
+
+log = structlog.get_logger(__name__)
 
 
 class Held(Protocol):
@@ -70,6 +75,19 @@ def run_once(run: Callable[[Settings], int]) -> int:
     except (Py4JError, *JVM_GONE) as error:
         sys.stderr.write(f"the JVM of this process no longer answers: {error}\n")
         return 1
+
+
+@contextmanager
+def failing_as(error: type[JobError], sentence: str) -> Iterator[None]:
+    """What nobody has foreseen becomes `error`, with `sentence` and the reason. For jobs whose exit status 1 says what
+    they have found: an uncaught exception ends with that status too."""
+    try:
+        yield
+    except WaystationError:
+        raise
+    except Exception as unforeseen:
+        log.exception(sentence)
+        raise error(f"{sentence}: {first_line(str(unforeseen))}") from unforeseen
 
 
 def hold_checkpoints(settings: Settings, name: str, otherwise: str, stopped: Event) -> Held:
