@@ -101,11 +101,11 @@ def report(spark: SparkSession, tables: str, asked: Request, shards: int, waterm
     messages = messages.where(F.col("date") <= period.until.date())
     routes = in_buckets(audit.routes_in(period, audit.intervals(ledger.routes_history)))
     routes.rows.persist()
-    ids = audit.doubtful(audit.wanted(messages, routes, period, shards), ledger, period, watermarks).persist()
+    ids = audit.doubtful(audit.wanted(messages, routes, shards), ledger, period, watermarks).persist()
     doubts = NO_DOUBTS
     if not ids.isEmpty():
         few = ledger._replace(messages=messages).about(ids)
-        wanted = audit.wanted(few.messages, routes, period, shards)
+        wanted = audit.wanted(few.messages, routes, shards)
         found = judgements(audit.gathered(wanted, few, period), shards, watermarks)
         doubts = _doubts(found, asked.examples)
     total = messages.count()

@@ -17,16 +17,7 @@ from pipelines.routing.instructions import RoutingPlan, numbered, with_route_key
 from pipelines.routing.route_buckets import BucketedRoutes
 from pipelines.routing.routes import stepped
 from schemas.envelope import EVERYONE, ROUTED
-from schemas.identity import CATCH_ALL, ROUTE_DEPTH
-
-SLICES = 96
-FEW = 32
-"""A route key with more than `FEW` intervals in the period is looked up by the slice of the period, a quarter of an
-hour of a day. Routing sorts all candidates of a message, which would take long for keys that come and go by the minute.
-The slices turn n intervals into a small multiple of n rows, whatever the routes were."""
-
-SLICED = "\0"
-"""Separates slice and route key: no topic contains this character."""
+from schemas.identity import CATCH_ALL
 
 
 class Period(NamedTuple):
@@ -37,11 +28,6 @@ class Period(NamedTuple):
 
     def holds(self, moment: Column) -> Column:
         return (moment >= F.lit(self.since)) & (moment < F.lit(self.until))
-
-    def slice_of(self, moment: Column) -> Column:
-        """The number, 0 … `SLICES`-1, of this period's slice that contains the moment."""
-        begin, length = F.unix_micros(F.lit(self.since)), (self.until - self.since) // timedelta(microseconds=1)
-        return F.floor((F.unix_micros(moment) - begin) * SLICES / length)
 
 
 class Ledger(NamedTuple):
@@ -88,22 +74,12 @@ def intervals(history: DataFrame) -> DataFrame:
 
 
 def routes_in(period: Period, intervals: DataFrame) -> DataFrame:
-    """The routes table as it would be if it held all `intervals` that matter in `period`, complete up to its end.
-
-    `route_key, targets, as_of`; keys with many intervals are in slices (:func:`with_sliced_keys`).
-    """
+    """The routes table as it would be if it held all `intervals` that matter in `period`, complete up to its end:
+    `route_key, targets, as_of`."""
     since, until = F.lit(period.since), F.lit(period.until)
-    last = F.least("effective_until", until) - F.expr("INTERVAL 1 MICROSECOND")
-    slices = F.sequence(period.slice_of(F.greatest("effective_from", since)), period.slice_of(last))
-    sliced = F.transform(slices, lambda number: _sliced_key(number, F.col("route_key")))
-    is_few = F.count("*").over(Window.partitionBy("route_key")) <= FEW
-    target = F.struct("shard", "effective_from", "effective_until")
     matters = (F.col("effective_from") < until) & (F.col("effective_until") > since)
-    pieces = (
-        intervals.where(matters)
-        .withColumn("keys", F.when(is_few, F.array("route_key")).otherwise(sliced))
-        .select(F.explode("keys").alias("route_key"), target.alias("target"))
-    )
+    target = F.struct("shard", "effective_from", "effective_until")
+    pieces = intervals.where(matters).select("route_key", target.alias("target"))
     # The row that gives the time up to which the routes are known.
     known = intervals.sparkSession.range(1).select(F.lit(CATCH_ALL).alias("route_key"), until.alias("as_of"))
     return (
@@ -113,16 +89,14 @@ def routes_in(period: Period, intervals: DataFrame) -> DataFrame:
     )
 
 
-def wanted(messages: DataFrame, routes: BucketedRoutes, period: Period, shards: int) -> DataFrame:
+def wanted(messages: DataFrame, routes: BucketedRoutes, shards: int) -> DataFrame:
     """`message_id, copy` for rows of `messages`: `copy` is the message as a struct `partition, offset, appended,
-    destination, wanted` (the shards it should go to, ascending). All messages must be of `period`, and so must
-    `routes`, as returned by :func:`routes_in`."""
-    depth = 2 * ROUTE_DEPTH + 1
-    plan = RoutingPlan("", "", 1, shards, 0.0, "", depth)
+    destination, wanted` (the shards it should go to, ascending). All messages must be of the period of `routes`, which
+    :func:`routes_in` returns."""
+    plan = RoutingPlan("", "", 1, shards, 0.0, "")
     return (
         messages.select("id", "partition", "offset", "destination", F.col("appended").alias("timestamp"))
         .transform(with_route_keys)
-        .transform(with_sliced_keys, period)
         .transform(with_routes, routes, plan)
         .transform(with_shards, plan)
         .select(
@@ -135,15 +109,6 @@ def wanted(messages: DataFrame, routes: BucketedRoutes, period: Period, shards: 
                 F.col("shards").alias("wanted"),
             ).alias("copy"),
         )
-    )
-
-
-def with_sliced_keys(messages: DataFrame, period: Period) -> DataFrame:
-    """Adds to `key_0` … `key_n` the keys under which routes with many intervals are found at `timestamp`."""
-    number = period.slice_of(F.col("timestamp"))
-    levels = range(ROUTE_DEPTH + 1)
-    return messages.select(
-        "*", *(_sliced_key(number, F.col(f"key_{n}")).alias(f"key_{ROUTE_DEPTH + 1 + n}") for n in levels)
     )
 
 
@@ -230,7 +195,3 @@ def _of_period(ledger: Ledger, period: Period) -> tuple[DataFrame, DataFrame]:
 
 def _before(moment: Column, end: datetime | None) -> Column:
     return F.lit(False) if end is None else moment < F.lit(end)
-
-
-def _sliced_key(number: Column, route_key: Column) -> Column:
-    return F.concat(number.cast("string"), F.lit(SLICED), route_key)

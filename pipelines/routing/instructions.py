@@ -38,7 +38,6 @@ class RoutingPlan:
     shards: int
     route_lead_s: float
     router: str
-    depth: int = ROUTE_DEPTH
 
 
 def route(messages: DataFrame, routes: BucketedRoutes, plan: RoutingPlan) -> DataFrame:
@@ -50,7 +49,7 @@ def route(messages: DataFrame, routes: BucketedRoutes, plan: RoutingPlan) -> Dat
     are left out; the ledger quarantines them.
     """
     return (
-        messages.transform(addressed, plan.depth)
+        messages.transform(addressed)
         .transform(with_routes, routes, plan)
         .transform(with_shards, plan)
         .transform(numbered)
@@ -58,18 +57,19 @@ def route(messages: DataFrame, routes: BucketedRoutes, plan: RoutingPlan) -> Dat
     )
 
 
-def addressed(messages: DataFrame, depth: int = ROUTE_DEPTH) -> DataFrame:
+def addressed(messages: DataFrame) -> DataFrame:
     """Messages with a valid envelope, their destination, and the route keys to look up (`key_0` the catch-all)."""
     # Written out header by header: this becomes generated code, where a lambda would be interpreted for every message.
     named = [F.col("headers")[place]["key"] == name for place, name in enumerate(INGRESS_HEADERS)]
     is_envelope = reduce(and_, [F.col("key").isNotNull(), F.size("headers") == len(INGRESS_HEADERS), *named])
     destination = F.col("key").cast("string")
-    return messages.where(is_envelope).withColumn("destination", destination).transform(with_route_keys, depth)
+    return messages.where(is_envelope).withColumn("destination", destination).transform(with_route_keys)
 
 
-def with_route_keys(messages: DataFrame, depth: int = ROUTE_DEPTH) -> DataFrame:
+def with_route_keys(messages: DataFrame) -> DataFrame:
     """Adds the route keys that `destination` can have: `key_0` the catch-all, `key_n` its n leading levels."""
-    keys = [F.substring_index("destination", "/", levels).alias(f"key_{levels}") for levels in range(1, depth + 1)]
+    levels = range(1, ROUTE_DEPTH + 1)
+    keys = [F.substring_index("destination", "/", level).alias(f"key_{level}") for level in levels]
     # The catch-all key is derived from a column: a join on a literal would become a nested-loop join.
     catch_all = F.concat(F.substring("destination", 1, 0), F.lit(CATCH_ALL)).alias("key_0")
     return messages.select("*", catch_all, *keys)
@@ -77,11 +77,11 @@ def with_route_keys(messages: DataFrame, depth: int = ROUTE_DEPTH) -> DataFrame:
 
 def with_routes(messages: DataFrame, routes: BucketedRoutes, plan: RoutingPlan) -> DataFrame:
     """Adds `targets` (the candidate routes, without most of those not in effect at `timestamp`) and `known_until` (the
-    time until which the routes are known to be complete, `as_of + route_lead`), by depth+1 broadcast hash joins."""
+    time until which the routes are known to be complete, `as_of + route_lead`), by broadcast hash joins, one a key."""
     # Computed per route row rather than per message: Spark adds intervals through the calendar, which is slow.
     known_until = F.col("as_of") + F.expr(f"INTERVAL {plan.route_lead_s} SECONDS")
     known = routes.rows.select("bucket", "route_keys", "targets", known_until.alias("known_until"))
-    joined, levels = messages, range(plan.depth + 1)
+    joined, levels = messages, range(ROUTE_DEPTH + 1)
     for level in levels:
         side = F.broadcast(known.select(*(F.col(name).alias(f"{name}_{level}") for name in known.columns)))
         joined = joined.join(side, routes.buckets.of(F.col(f"key_{level}")) == F.col(f"bucket_{level}"), how="left")

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from jobs.audit.__main__ import judgements
-from pipelines.routing import audit
+from pipelines.routing import audit, time_slices
 from pipelines.routing.audit import Ledger, Period
 from pipelines.routing.decisions import DIFFERS, LATER, RIGHT, Instructed, Watermarks, judged, wanted_by
 from pipelines.routing.intervals import RouteChange, intervals
@@ -88,12 +88,12 @@ def ledger(spark: SparkSession, sent: dict[str, Sent], by_key: dict[str, list[Ro
     )
 
 
-def audited(tables: Ledger, watermarks: Watermarks, few: int = audit.FEW) -> dict[str, dict[str, Any]]:
-    """What the audit says, by message id; route keys with more than `few` intervals are looked up in slices."""
+def audited(tables: Ledger, watermarks: Watermarks, few: int = time_slices.FEW) -> dict[str, dict[str, Any]]:
+    """What the audit says, by message id; route keys with more than `few` intervals are in slices."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(audit, "FEW", few)
-        known = audit.routes_in(PERIOD, audit.intervals(tables.routes_history)).localCheckpoint()
-    copies = audit.wanted(tables.messages, in_buckets(known), PERIOD, SHARDS)
+        patch.setattr(time_slices, "FEW", few)
+        known = in_buckets(audit.routes_in(PERIOD, audit.intervals(tables.routes_history)))
+    copies = audit.wanted(tables.messages, known, SHARDS)
     doubtful = {row.message_id for row in audit.doubtful(copies, tables, PERIOD, watermarks).collect()}
     found = list(judgements(audit.gathered(copies, tables, PERIOD), SHARDS, watermarks))
     by_id = {one["message_id"]: one for one in found}
@@ -139,7 +139,7 @@ any_watermarks = st.just(ALL_OF_IT) | st.builds(Watermarks, *[st.one_of(st.none(
     sent=st.lists(st.tuples(destinations, within, st.integers(0, 2)), min_size=30, max_size=100),
     odd=st.lists(st.builds(Sent, destinations, within, instructions, st.booleans()), min_size=30, max_size=100),
     watermarks=any_watermarks,
-    few=st.sampled_from([0, 2, audit.FEW]),
+    few=st.sampled_from([0, 2, time_slices.FEW]),
 )
 def test_what_routers_do_is_right(
     spark: SparkSession, events: Any, sent: Any, odd: Any, watermarks: Watermarks, few: int
@@ -201,5 +201,5 @@ def test_what_another_broker_dated_the_day_before_is_found(spark: SparkSession) 
     tables = ledger(spark, {"one": Sent("@bob", midnight, decided("routed", [HOME]), False)}, {})
     tables = tables._replace(instructions=tables.instructions.withColumn("date", F.lit(BEGIN.date())))
     routes = audit.routes_in(period, audit.intervals(tables.routes_history))
-    copies = audit.wanted(tables.messages, in_buckets(routes), period, SHARDS)
+    copies = audit.wanted(tables.messages, in_buckets(routes), SHARDS)
     assert audit.doubtful(copies, tables, period, watermarks).collect() == []
