@@ -7,12 +7,16 @@ from pathlib import Path
 from jobs.stack import log_rotation
 from jobs.stack.log_rotation import Limits, rotate
 
-LINES = 60_000
-WRITER = f"""
-import sys
-with open(sys.argv[1], "ab", buffering=0) as log:
-    for number in range({LINES}):
+ROTATIONS = 20
+WRITER = """
+import itertools, os, sys
+log_file, stop_file = sys.argv[1:]
+with open(log_file, "ab", buffering=0) as log:
+    for number in itertools.count():
         log.write(b"line %d of the log, and what it says\\n" % number)
+        if number % 1_000 == 0 and os.path.exists(stop_file):
+            break
+print(number + 1)
 """
 
 
@@ -28,13 +32,19 @@ def test_nothing_is_lost_while_a_process_writes(tmp_path: Path) -> None:
     with log.open("r+b") as file:
         in_one_step = log_rotation._collapse(file.fileno(), 4096)
     log.write_bytes(b"")
-    rotations, limits = 0, Limits(16_384, 1_000)
-    with subprocess.Popen([sys.executable, "-c", WRITER, str(log)]) as writer:
-        while writer.poll() is None:
-            rotations += rotate(log, limits)
-    assert rotations > 3
+    stop, limits = tmp_path / "stop", Limits(16_384, 1_000)
+    with subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(log), str(stop)], stdout=subprocess.PIPE, text=True
+    ) as writer:
+        try:
+            rotations = 0
+            while rotations < ROTATIONS and writer.poll() is None:
+                rotations += rotate(log, limits)
+        finally:
+            stop.touch()
+        lines = int(writer.communicate()[0])
     whole = [line for line in content(log, 1_000).splitlines() if line.startswith("line ") and line.endswith(" says")]
     numbers = list(dict.fromkeys(int(line.split()[1]) for line in whole))
     assert numbers == sorted(numbers)
     if in_one_step:
-        assert numbers == list(range(LINES))
+        assert numbers == list(range(lines))
