@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Meta
 
 from bundles.errors import FormatError
-from schemas.errors import UNDECODABLE
+from schemas.undecodable import UNDECODABLE
 
 PROPERTIES_MAX: Final = 1_000
 """User properties of one message."""

@@ -14,7 +14,7 @@ from feeds.errors import FeedRecordError, FeedStateError
 from feeds.merge_settings import MergeSettings
 from feeds.merge_state import StreamState
 from feeds.message import FEEDS, NUMBER_MAX, FeedMessage, checked_stream
-from schemas.errors import UNDECODABLE
+from schemas.undecodable import UNDECODABLE
 
 VERSION: Final = 1
 RECORD_BYTES_MAX: Final = 128 << 20

@@ -10,8 +10,9 @@ from typing import Annotated, Final
 
 import msgspec
 
-from schemas.errors import UNDECODABLE, RecordError
+from schemas.errors import RecordError
 from schemas.origin import CLUSTER_ROOT
+from schemas.undecodable import UNDECODABLE
 
 VERSION: Final = 1
 FENCES_TOPIC: Final = f"{CLUSTER_ROOT}/fences"

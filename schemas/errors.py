@@ -8,15 +8,9 @@ WaystationError
 ├── gateway.errors.GatewayError …
 └── jobs.errors.JobError …
 
-The message of such an error is one sentence for its reader: what was wrong, and what to do.
+The message of such an error is one sentence for its reader: what was wrong, and what to do. This file needs only the
+standard library: an installation that has just begun imports it.
 """
-
-from typing import Final
-
-import msgspec
-
-UNDECODABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""What msgspec raises for bytes that do not follow the declared format. RecursionError: they are nested too deeply."""
 
 
 class WaystationError(Exception):

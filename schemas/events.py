@@ -12,9 +12,10 @@ from typing import Final, Literal, TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from schemas.errors import UNDECODABLE, RecordError
+from schemas.errors import RecordError
 from schemas.origin import Origin
 from schemas.receipts import ReceiptRequest
+from schemas.undecodable import UNDECODABLE
 
 E = TypeVar("E", bound="Event")
 

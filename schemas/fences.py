@@ -24,9 +24,10 @@ import msgspec
 from msgspec import Meta
 
 from schemas.envelope import Headers
-from schemas.errors import UNDECODABLE, RecordError
+from schemas.errors import RecordError
 from schemas.leases import HIGHEST_EPOCH, Claimant
 from schemas.members import LONGEST_NAME
+from schemas.undecodable import UNDECODABLE
 
 EPOCH_HEADER: Final = "epoch"
 FENCE_PREFIX: Final = b"fence/"

@@ -29,8 +29,9 @@ from typing import Annotated, Final, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from schemas.errors import UNDECODABLE, RecordError
+from schemas.errors import RecordError
 from schemas.members import LONGEST_NAME
+from schemas.undecodable import UNDECODABLE
 
 HIGHEST_EPOCH: Final = 2**53 - 1
 """The highest epoch: JSON readers in other languages keep integers up to this."""

@@ -21,7 +21,8 @@ from typing import NamedTuple
 import msgspec
 
 from schemas.envelope import Incarnation
-from schemas.errors import UNDECODABLE, NewerVersion, RecordError
+from schemas.errors import NewerVersion, RecordError
+from schemas.undecodable import UNDECODABLE
 
 _SEPARATOR = b"\x00"
 

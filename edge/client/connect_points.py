@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from edge.client.errors import ClientError
-from schemas.errors import UNDECODABLE
+from schemas.undecodable import UNDECODABLE
 
 Bearer: TypeAlias = Literal["mqtt", "mqtts", "ws", "wss", "quic", "http", "https"]
 """What access points are asked for."""

@@ -17,7 +17,7 @@ from mqtt.packets import Properties, Publish
 from mqtt.properties import decode_properties, encode_properties
 from mqtt.topics import is_topic_name
 from mqtt.wire import Reader
-from schemas.errors import UNDECODABLE
+from schemas.undecodable import UNDECODABLE
 
 EVENT_BYTES_MAX: Final = 24 << 20
 """Above the largest event of a gateway: a packet of 16 MiB in base64, and its properties."""

@@ -20,7 +20,7 @@ from mqtt.client_events import Closed, EndedBy
 from mqtt.codes import ReasonCode
 from mqtt.errors import LocalProtocolError
 from mqtt.packets import Publish
-from schemas.errors import UNDECODABLE
+from schemas.undecodable import UNDECODABLE
 
 ANSWER_BYTES_MAX: Final = 64 << 10
 RETRY_AFTER_MAX_S: Final = 60.0

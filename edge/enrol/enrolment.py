@@ -33,7 +33,7 @@ from schemas.enrolment import (
     EnrolmentRequest,
     RenewalRequest,
 )
-from schemas.errors import UNDECODABLE
+from schemas.undecodable import UNDECODABLE
 from schemas.visible import visible
 
 _TEXT_MAX: Final = 300  # of what a stranger says, in an error

@@ -15,7 +15,7 @@ from edge.durable import lock_file, replace_file
 from edge.feeds.errors import SequenceStateError
 from edge.feeds.sequence import Reserved
 from edge.feeds.source import NUMBER_MAX
-from schemas.errors import UNDECODABLE
+from schemas.undecodable import UNDECODABLE
 
 STATE_BYTES_MAX: Final = 4_096
 

@@ -18,7 +18,6 @@ from edge.client.access_point import AccessPoint
 from edge.client.connect_points import ConnectPoint, NoConnectPoints, decode_answer
 from edge.uplink.errors import GatewayProblem, NotReachable
 from edge.uplink.http_transport import Answer, HttpTransport, printable
-from schemas.errors import UNDECODABLE
 from schemas.mesh_api import (
     BUNDLES_PATH,
     CERTIFICATES_PATH,
@@ -42,6 +41,7 @@ from schemas.mesh_api import (
     WaitingAnswer,
     WaitingRequest,
 )
+from schemas.undecodable import UNDECODABLE
 
 PROBLEM: Final = "application/problem+json"
 JSON: Final = "application/json"

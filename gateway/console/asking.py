@@ -14,7 +14,7 @@ import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.console.applications import SAMPLES, Answer, Place
-from schemas.errors import UNDECODABLE
+from schemas.undecodable import UNDECODABLE
 
 TIMEOUT_S = 2.0
 FRESH_S = 2.0

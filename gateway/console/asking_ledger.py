@@ -15,7 +15,6 @@ import structlog
 
 from gateway.console.applications import Place
 from gateway.console.messages import NoAnswer
-from schemas.errors import UNDECODABLE
 from schemas.journey_api import (
     ID_CHARACTERS,
     JOURNEY_PATH,
@@ -27,6 +26,7 @@ from schemas.journey_api import (
 )
 from schemas.operator_access import JOURNEYS, TokenError, bearer, read_token
 from schemas.settings import LedgerSettings
+from schemas.undecodable import UNDECODABLE
 
 TIMEOUT_S = 9.0
 """Longer than the ledger takes at most, so that it says why; shorter than an open page waits."""

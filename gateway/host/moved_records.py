@@ -15,7 +15,8 @@ from gateway.shard.session_state import SessionState
 from gateway.sockets.channel import FRAME_BYTES, FRAME_SOCKETS
 from mqtt.connection_state import ConnectionState, OutboundAliasState
 from mqtt.topics import is_topic_name
-from schemas.errors import UNDECODABLE, RecordError
+from schemas.errors import RecordError
+from schemas.undecodable import UNDECODABLE
 
 VERSION: Final = 1
 CLIENT_BYTES: Final = FRAME_BYTES - 256

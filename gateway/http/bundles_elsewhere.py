@@ -26,9 +26,9 @@ from gateway.http.bundles_handler import BundlesHandler
 from gateway.http.forwarding import Forwarding, is_from_member
 from gateway.http.identity import Caller, Origin
 from gateway.http.message_presence_handler import decoded
-from schemas.errors import UNDECODABLE
 from schemas.mesh_api import ReceiptResult, ReceiptsAnswer, ReceiptsRequest, WaitingAnswer, WaitingRequest
 from schemas.mesh_settings import MeshSettings
+from schemas.undecodable import UNDECODABLE
 
 _HERE: Final = ""
 _FURTHER_BYTES: Final = 4 << 20

@@ -16,7 +16,7 @@ from gateway.http.problems import Problem, bad_request
 from gateway.policy.bucket import BucketsByClient, TokenBucket
 from schemas.enrolment import EnrolmentAnswer, EnrolmentRequest, RenewalRequest
 from schemas.enrolment_settings import EnrolmentSettings
-from schemas.errors import UNDECODABLE
+from schemas.undecodable import UNDECODABLE
 
 T = TypeVar("T", EnrolmentRequest, RenewalRequest)
 

@@ -18,7 +18,6 @@ from gateway.shard.message_presence import Place
 from gateway.slices import in_slices
 from mqtt.codes import ReasonCode
 from mqtt.packets import Publish
-from schemas.errors import UNDECODABLE
 from schemas.events import CLOCKS_APART_S, MessagePresenceEvent
 from schemas.mesh_api import (
     EVENTS_MAX,
@@ -33,6 +32,7 @@ from schemas.mesh_api import (
     ReportsRequest,
 )
 from schemas.states import MessagePresenceState
+from schemas.undecodable import UNDECODABLE
 
 RIGHTS_TOPIC = "$message-presence"
 """Clients that may subscribe to `$message-presence/<id>` may query; those that may publish there may report events."""

@@ -22,7 +22,7 @@ from gateway.shard.asked_receipts import is_forged
 from gateway.shard.messages import Delivery, Message
 from gateway.shard.shard_home import Attached
 from mqtt.codes import ReasonCode
-from schemas.errors import UNDECODABLE
+from schemas.undecodable import UNDECODABLE
 
 OVER = "request_over"
 """Why the session of a request ends."""

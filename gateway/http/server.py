@@ -47,10 +47,10 @@ from gateway.timed_connection import TLS_CLOSE_S
 from schemas.access_settings import trusts_this_machine
 from schemas.enrolment import ENROLMENTS_PATH, RENEWAL_PATH, EnrolmentAnswer
 from schemas.enrolment import REQUEST_BYTES_MAX as ENROLMENT_BYTES
-from schemas.errors import UNDECODABLE
 from schemas.mesh_api import QUERY_PATH, REPORTS_PATH
 from schemas.settings import GatewaySettings
 from schemas.this_machine import names_this_machine
+from schemas.undecodable import UNDECODABLE
 
 _OPENAPI = "/openapi.json"
 _CONNECT = "/v1/connect"

@@ -18,9 +18,9 @@ import msgspec
 from msgspec import Meta
 
 from gateway.errors import LinkProtocolError
-from schemas.errors import UNDECODABLE
 from schemas.leases import Claimant
 from schemas.members import LONGEST_NAME
+from schemas.undecodable import UNDECODABLE
 
 PREFACE: Final = b"WSL\x01"
 LARGEST: Final = 4_096

@@ -18,7 +18,7 @@ from gateway.host.host_server import HostServer
 from gateway.observe.sessions import detail
 from gateway.shard.arrivals import Kicked
 from gateway.shard.home import Home
-from schemas.errors import UNDECODABLE
+from schemas.undecodable import UNDECODABLE
 
 SESSION: Final = "/admin/session"
 CONNECTION: Final = "/admin/connection"

@@ -30,9 +30,10 @@ from feeds.message import FEEDS, Feed, FeedMessage
 from gateway.record import Record
 from gateway.shard.messages import Message, message_of
 from schemas.envelope import EVERYONE, FEEDS_HEADER, ROUTED, Headers, Instruction, Meta
-from schemas.errors import UNDECODABLE, RecordError
+from schemas.errors import RecordError
 from schemas.feed_topics import FEEDS_ROOT
 from schemas.fences import EPOCH_HEADER, epoch_headers, epoch_of
+from schemas.undecodable import UNDECODABLE
 
 VERSION: Final = 1
 _VERSION_BYTES: Final = b"%d" % VERSION

@@ -20,7 +20,8 @@ import msgspec
 
 from feeds.merge_state import StreamState
 from gateway.shard.spool_versions import check_version, malformed
-from schemas.errors import UNDECODABLE, RecordError
+from schemas.errors import RecordError
+from schemas.undecodable import UNDECODABLE
 
 VERSION: Final = 1
 Natural = Annotated[int, msgspec.Meta(ge=0)]

@@ -41,9 +41,10 @@ import msgspec
 
 from gateway.shard.messages import Assignment, Message, Outcome, Sending
 from schemas.envelope import SENDER_HEADER, SHARE_HEADER, Headers, Incarnation
-from schemas.errors import UNDECODABLE, RecordError
+from schemas.errors import RecordError
 from schemas.leases import HIGHEST_EPOCH
 from schemas.session_log import SubscriptionRecord
+from schemas.undecodable import UNDECODABLE
 
 Result = Outcome | Literal["unknown"]
 """`unknown`: the session is over; whether it had the assignment before, its shard does not know."""

@@ -45,7 +45,8 @@ from gateway.shard.spool_batch import FurtherInstruction, NumberedMessage, Part,
 from gateway.shard.spool_versions import about, check_version, malformed, version_in
 from gateway.shard.taken_bundles import checked
 from schemas.envelope import Instruction
-from schemas.errors import UNDECODABLE, NewerVersion, RecordError
+from schemas.errors import NewerVersion, RecordError
+from schemas.undecodable import UNDECODABLE
 
 MARKER_KEY = b"c"
 VERSION = 1

@@ -6,7 +6,8 @@ holds for all releases, so each can tell what a later one has written from what 
 
 import msgspec
 
-from schemas.errors import UNDECODABLE, NewerVersion, RecordError
+from schemas.errors import NewerVersion, RecordError
+from schemas.undecodable import UNDECODABLE
 
 _SHOWN = 80
 """Bytes of a key that an error shows."""

@@ -34,7 +34,8 @@ import msgspec
 from gateway.shard.messages import Message
 from gateway.shard.spool_versions import check_version, malformed
 from schemas.envelope import BUNDLE_WINDOW
-from schemas.errors import UNDECODABLE, RecordError
+from schemas.errors import RecordError
+from schemas.undecodable import UNDECODABLE
 
 VERSION: Final = 1
 

@@ -12,9 +12,9 @@ from urllib.request import HTTPRedirectHandler, HTTPSHandler, ProxyHandler, Requ
 import msgspec
 
 from jobs.errors import FeedCommandError
-from schemas.errors import UNDECODABLE
 from schemas.feed_api import FEEDS_PATH, BrokeredPair, FeedAssignment, FeedDetail, FeedList
 from schemas.feed_words import Slot
+from schemas.undecodable import UNDECODABLE
 
 TIMEOUT_S = 10.0
 

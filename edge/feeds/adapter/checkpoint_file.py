@@ -10,7 +10,7 @@ import msgspec
 from edge.durable import lock_file, replace_file
 from edge.feeds.adapter.resume import Checkpoint
 from edge.feeds.errors import CheckpointError
-from schemas.errors import UNDECODABLE
+from schemas.undecodable import UNDECODABLE
 
 NAME: Final = "checkpoint.json"
 BYTES_MAX: Final = 64 << 20
