@@ -62,7 +62,8 @@ class _Way:
 
     def __init__(self, proxy: "CuttableProxy") -> None:
         self._proxy = proxy
-        self.source: str | None = ANYBODY
+        self.source: str | None = None
+        """None until it is known: nothing is read before."""
         self._near, self._far = _Side(self), _Side(self)
         self._near.other, self._far.other = self._far, self._near
         self._full: set[_Side] = set()
@@ -74,12 +75,16 @@ class _Way:
         return self._near
 
     def made(self, side: _Side) -> None:
-        if side is self._far:
-            self._apply()
-            return
-        assert side.transport is not None
-        side.transport.pause_reading()
-        self._proxy.came(self, side.transport.get_extra_info("peername")[1])
+        if side is self._near:
+            self._proxy.came(self)
+        # Not now: Python 3.11.2 begins to read after this, even what is paused by then.
+        asyncio.get_running_loop().call_soon(self._begin if side is self._near else self._apply)
+
+    def _begin(self) -> None:
+        transport = self._near.transport
+        if transport is not None and not transport.is_closing():
+            transport.pause_reading()
+            self._proxy.begun(self, transport.get_extra_info("peername")[1])
 
     def go_on(self) -> None:
         """Reaches the target, or goes on to read; nothing while it is frozen."""
@@ -186,12 +191,14 @@ class CuttableProxy:
 
     # -- in the loop of the proxies ------------------------------------------------------------------------------------
 
-    def came(self, way: _Way, peer_port: int) -> None:
+    def came(self, way: _Way) -> None:
         self._ways.add(way)
+
+    def begun(self, way: _Way, peer_port: int) -> None:
         if self._source_of is None:
+            way.source = ANYBODY
             self._treat(way)
         else:
-            way.source = None
             self.spawn(self._learn_source(way, self._source_of, peer_port))
 
     async def _learn_source(self, way: _Way, source_of: SourceOf, peer_port: int) -> None:

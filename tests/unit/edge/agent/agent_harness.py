@@ -44,7 +44,7 @@ class StockServer:
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None):
         self._server.close()
         for session in self._sessions:
-            if session.transport is not None:
+            if session.transport is not None and not session.transport.is_closing():
                 session.transport.abort()
         await asyncio.sleep(0)
 
