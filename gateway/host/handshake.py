@@ -8,7 +8,7 @@ from gateway.host.authenticator import Credentials, NotAdmitted
 from gateway.host.connection import Transport
 from gateway.host.outbound import PublishEncoder
 from gateway.shard.arrivals import REPLY_CLIENTS, Arrival
-from gateway.shard.asked_receipts import is_forged
+from gateway.shard.platform_marks import is_forged
 from gateway.shard.rules import ClientRules
 from mqtt.aliases import OutboundAliases
 from mqtt.codes import ALLOWED_REASONS, VERSION_5, PacketType, ReasonCode
@@ -129,7 +129,7 @@ def _will_record(connect: Connect, rules: ClientRules, most_bytes: int) -> WillR
     if is_reserved(will.topic):
         raise NotAdmitted(ReasonCode.TOPIC_NAME_INVALID, "the will is for a topic reserved for the gateway")
     if is_forged(will.properties or {}):
-        raise NotAdmitted(ReasonCode.NOT_AUTHORIZED, "the will has a user property of receipts")
+        raise NotAdmitted(ReasonCode.NOT_AUTHORIZED, "the will has a user property that only the platform may use")
     flags = ""
     if not rules.open:
         packet = Publish(will.topic, will.payload, will.qos, will.retain, properties=will.properties)

@@ -18,8 +18,8 @@ import msgspec
 from gateway.host.host_server import HostServer
 from gateway.http.attaching import acknowledge
 from gateway.http.reply_format import properties_of
-from gateway.shard.asked_receipts import is_forged
 from gateway.shard.messages import Delivery, Message
+from gateway.shard.platform_marks import is_receipt
 from gateway.shard.shard_home import Attached
 from mqtt.codes import ReasonCode
 from schemas.undecodable import UNDECODABLE
@@ -84,7 +84,7 @@ class ReplyLink:
         if not self._is_open:
             return True  # the session ends, or has yet to be opened
         size, properties = len(message.payload) + len(message.properties), properties_of(message)
-        if self._is_reply(properties) and is_forged(properties):  # no client can send it, so it is a receipt
+        if self._is_reply(properties) and is_receipt(properties):  # no client can send it
             self._drop(delivery, "reply_receipt")
             self._take_receipt(message)
             return False

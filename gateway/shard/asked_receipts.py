@@ -88,8 +88,3 @@ def receipt_of(properties: Properties) -> AskedReceipt | None:
         if name == RECEIPT_PROPERTY and value in KINDS:
             return AskedReceipt(value, properties.get("correlation_data", b""))
     return None
-
-
-def is_forged(properties: Properties) -> bool:
-    """Whether a message of a client with these properties would pass for a receipt."""
-    return any(name == RECEIPT_MARK for name, _ in properties.get("user_property", ()))

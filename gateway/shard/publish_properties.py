@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from gateway.shard.asked_receipts import AskedReceipt, is_forged, receipt_of
+from gateway.shard.asked_receipts import AskedReceipt, receipt_of
 from gateway.shard.conversation_properties import conversation_in
+from gateway.shard.platform_marks import is_forged
 from mqtt.codes import ReasonCode
 from mqtt.packets import Properties
 from schemas.envelope import ANSWERABLE_FLAG, CONVERSATION_FLAG, RECEIPT_FLAG

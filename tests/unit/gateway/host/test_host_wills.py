@@ -97,12 +97,13 @@ def test_a_will_that_is_not_accepted_is_answered_and_logged(
     run(scenario())
 
 
-def test_a_will_cannot_pass_for_a_receipt(tmp_path: Path) -> None:
-    """Q13: recipients rely on it that receipts are the platform's."""
+@pytest.mark.parametrize("mark", [("waystation-receipt", "failed"), ("conversation-receiver", "gone")])
+def test_a_will_cannot_pass_for_a_message_of_the_platform(tmp_path: Path, mark: tuple[str, str]) -> None:
+    """Q13, R6: recipients rely on it that these are the platform's."""
 
     async def scenario() -> None:
         harness, server = await hosted(tmp_path)
-        properties = {"user_property": [("waystation-receipt", "failed")]}
+        properties = {"user_property": [mark]}
         wire = Wire(server, 5).send(Connect("c", 5, will=Will("@victim", b"{}", properties=properties)))
         await turn()
         (answer,) = wire.received

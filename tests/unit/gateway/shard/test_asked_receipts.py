@@ -212,12 +212,13 @@ def test_what_names_no_message_is_refused(tmp_path: Path, topic: str, qos: int) 
     run(scenario())
 
 
+@pytest.mark.parametrize("mark", [("waystation-receipt", "failed"), ("conversation-receiver", "gone")])
 @pytest.mark.parametrize("qos", [0, 1, 2])
-def test_nobody_can_forge_a_receipt(tmp_path: Path, qos: int) -> None:
+def test_nobody_can_forge_a_message_of_the_platform(tmp_path: Path, qos: int, mark: tuple[str, str]) -> None:
     async def scenario() -> None:
         harness = await HomeHarness(tmp_path).start()
         sender = await harness.client("sender")
-        sender.publish("@victim", b"{}", qos, properties={"user_property": [("waystation-receipt", "failed")]})
+        sender.publish("@victim", b"{}", qos, properties={"user_property": [mark]})
         await turn()
         assert sender.refused == ([ReasonCode.NOT_AUTHORIZED] if qos else [])
         assert not harness.published()

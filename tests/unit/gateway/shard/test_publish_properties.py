@@ -60,9 +60,14 @@ def test_conversations_mean_nothing_to_an_inbox_or_when_turned_off() -> None:
     assert of(bad, shares=SILENT) == Wanted()
 
 
+@pytest.mark.parametrize("mark", [("waystation-receipt", "delivered"), ("conversation-receiver", "gone")])
+def test_only_the_platform_says_what_only_it_knows(mark: tuple[str, str]) -> None:
+    for shares in (TALKING, SILENT):
+        forged = of({"user_property": [CONVERSATION, mark]}, shares=shares)
+        assert (forged.reason, forged.counts_as) == (ReasonCode.NOT_AUTHORIZED, "refused_by_rule")
+
+
 def test_what_is_refused_says_what_counts() -> None:
-    forged = of({"user_property": [("waystation-receipt", "delivered"), CONVERSATION]})
-    assert (forged.reason, forged.counts_as) == (ReasonCode.NOT_AUTHORIZED, "refused_by_rule")
     long = of({"user_property": [RECEIPT], "correlation_data": bytes(MOST_CORRELATION_BYTES + 1)})
     assert (long.reason, long.counts_as) == (ReasonCode.QUOTA_EXCEEDED, "refused_receipt_too_large")
     several = of({"user_property": [CONVERSATION, CONVERSATION]})
