@@ -1,4 +1,4 @@
-"""Which member should own which shard, and which should be its standbys (G2, G14). Pure.
+"""Which member should own which shard, and which should be its standbys (G2, G14, Q3). Pure.
 
 Rendezvous hashing (Thaler and Ravishankar, 1998), weighted (Schindelhauer and Schomaker, 2005): each shard ranks all
 members by a hash, so members come and go without changing the order of the others. The ranking says who takes a shard

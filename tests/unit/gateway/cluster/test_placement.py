@@ -83,6 +83,7 @@ def test_ranks_follow_weights() -> None:
 def test_a_standby_is_never_the_owner_and_in_another_zone_if_there_is_one(
     among: list[tuple[str, str]], shard: int, count: int
 ) -> None:
+    """Q3: the gateways that a message is stored at do not fail together."""
     members = [Candidate(*each) for each in among]
     owner, zone = among[0]
     found = standbys(shard, owner, members, count)

@@ -183,6 +183,8 @@ def keep_last_of_each_key(site: Site, shard: int) -> None:
 
 
 def test_a_standby_leaves_only_the_rest_to_read() -> None:
+    """Q4: it has stored what it has read."""
+
     async def scenario(site: Site) -> None:
         for _ in range(5):
             site.commits(0, ONE)
