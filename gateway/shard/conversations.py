@@ -12,9 +12,9 @@ capacity. That choice is in the session log before the message is sent, in a rec
   `conversation_offline_s`. Then the next message goes to any member with capacity, and the choice is written anew.
   The record names that message: it tells the member that it does not know the history. Once the member has finished
   it, the record is written again without; if the home is killed before, the next message tells the member once more.
-* A conversation without messages for `conversation_s` is forgotten. If there are as many as there may be, the idle one
-  that was not used for longest is. One of which a member has a message is never forgotten; if all are such, a new one
-  waits.
+* A conversation without messages for `conversation_s` is forgotten. If there are as many as there may be, an idle one
+  of the sender with most of these is (:mod:`gateway.shard.idle_conversations`). One of which a member has a message is
+  never forgotten; if all are such, a new one waits.
 
 When a conversation was used last is not in the log. A new home counts from its start.
 """
@@ -26,6 +26,7 @@ import msgspec
 from gateway.shard.conversation_properties import conversation_of
 from gateway.shard.group_clock import GroupClock
 from gateway.shard.held_messages import ConversationKey, HeldMessages
+from gateway.shard.idle_conversations import IdleConversations
 from gateway.shard.messages import GROUP_MARK, Delivery
 from gateway.shard.share_member import Assigned, Member
 from schemas.envelope import Incarnation
@@ -74,15 +75,14 @@ class Choice(NamedTuple):
 
 
 class Conversations:
-    """Of `group`. `idle` are those of which no member has a message, the one not used for longest first. `held` has
-    what was passed over in the queue: :mod:`gateway.shard.held_messages`."""
+    """Of `group`. `held` has what was passed over in the queue: :mod:`gateway.shard.held_messages`."""
 
     def __init__(self, group: "ShareGroup", settings: SharesSettings, clock: GroupClock) -> None:
         self._group = group
         self._settings = settings
         self._clock = clock
         self._known: dict[ConversationKey, Conversation] = {}
-        self._idle: dict[ConversationKey, Conversation] = {}
+        self._idle = IdleConversations()
         self._is_short = False
         self._chosen: list[Conversation] = []
         self._forgotten: list[ConversationKey] = []
@@ -220,7 +220,7 @@ class Conversations:
 
     def _begin(self, key: ConversationKey, assigned: Assigned) -> Conversation:
         if len(self._known) >= self._settings.conversations:
-            self._forget(next(iter(self._idle)))
+            self._forget(self._idle.first_to_go)
         conversation = self._known[key] = Conversation(key, assigned.client, assigned.session, self._clock.now)
         self._chosen.append(conversation)
         return conversation
@@ -244,16 +244,16 @@ class Conversations:
 
     def _is_taken(self, conversation: Conversation, assigned: Assigned) -> None:
         conversation.number, assigned.conversation = assigned.number, conversation
-        self._idle.pop(conversation.key, None)
+        self._idle.discard(conversation.key)
         self.held.waits_for(conversation.key, None)
 
     def _use(self, conversation: Conversation) -> None:
         conversation.used = self._clock.now
-        self._idle.pop(conversation.key, None)
-        self._idle[conversation.key] = conversation
+        self._idle.add(conversation)
 
     def _forget(self, key: ConversationKey) -> None:
-        del self._idle[key], self._known[key]
+        self._idle.discard(key)
+        del self._known[key]
         self._forgotten.append(key)
 
     # -- what is durable, and the end ----------------------------------------------------------------------------------
@@ -272,7 +272,7 @@ class Conversations:
     def expire(self) -> None:
         """Forgets conversations without messages for too long."""
         for _ in range(_FORGOTTEN_AT_ONCE):
-            oldest = next(iter(self._idle.values()), None)
+            oldest = self._idle.oldest
             if oldest is None or self._clock.now - oldest.used < self._settings.conversation_s:
                 return
             self._forget(oldest.key)
@@ -280,7 +280,8 @@ class Conversations:
     def recover(self, key: ConversationKey, record: ConversationRecord) -> None:
         """Takes up what an earlier life of the home has chosen."""
         if self._idle and len(self._known) >= self._settings.conversations:
-            self._forget(next(iter(self._idle)))
+            self._forget(self._idle.first_to_go)
         member = record.client, record.session
         conversation = Conversation(key, *member, self._clock.now, restarted=record.restarted, was_sent=True)
-        self._known[key] = self._idle[key] = conversation
+        self._known[key] = conversation
+        self._idle.add(conversation)

@@ -207,6 +207,26 @@ def test_the_oldest_idle_one_makes_room(tmp_path: Path) -> None:
     run(scenario())
 
 
+def test_a_sender_with_many_ids_forgets_its_own(tmp_path: Path) -> None:
+    """`conversations`: those of others stay, however long they were not used."""
+
+    async def scenario() -> None:
+        harness = await with_settings(HomeHarness(tmp_path), conversations=5).start()
+        sender, _ = await with_members(harness, "m0", "m1")
+        other = await harness.client("other")
+        for conversation in "ab":
+            say(other, conversation, conversation.encode())
+        await turn(2)
+        for n in range(10):
+            say(sender, str(n), b"%d" % n)
+            await turn(1)
+        say(other, "c", b"c")
+        await turn(1)
+        assert set(logged(harness)) == {*(("other", of) for of in "abc"), ("sender", "8"), ("sender", "9")}
+
+    run(scenario())
+
+
 def test_records_end_with_the_group(tmp_path: Path) -> None:
     """Another group of the same name knows none of its conversations."""
 
