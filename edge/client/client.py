@@ -14,6 +14,7 @@ The parts: :mod:`.outbox` (disk), :mod:`.sending` (from disk to bearer), :mod:`.
 
 import asyncio
 import contextlib
+import math
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from pathlib import Path
@@ -23,7 +24,7 @@ from typing import Final, Self, TypeVar, Unpack
 from edge.answers import Changes
 from edge.client import access_point
 from edge.client.access_point import AccessPoint
-from edge.client.asking import Asking
+from edge.client.asking import Asking, Question
 from edge.client.bearer_client import BearerHooks
 from edge.client.bearers import make_bearer
 from edge.client.connect_points import ConnectPoint
@@ -276,15 +277,25 @@ class Client:
     # -- requests ------------------------------------------------------------------------------------------------------
 
     async def request(
-        self, topic: str, payload: bytes | str = b"", *, timeout_s: float, **options: Unpack[RequestOptions]
+        self,
+        topic: str,
+        payload: bytes | str = b"",
+        *,
+        timeout_s: float,
+        again_after_s: float = math.inf,
+        **options: Unpack[RequestOptions],
     ) -> IncomingMessage:
-        """Sends a request to a topic, or to a client's inbox (`@client-id`), and returns the reply.
+        """Sends a request to a topic, or to a client's inbox (`@client-id`), and returns the first reply.
 
-        The request is not delivered after `timeout_s`. Raises NoReply, NotReceived once a gateway of Waystation says
+        The request is not delivered after `timeout_s`. Each time that there is no reply `again_after_s` after the
+        gateway has it, it is sent again, to the next receiver if several share the topic; that one finds
+        `incoming.is_repeated`. Raises NoReply, NotReceived once a gateway of Waystation says
         that nobody has got it, TooManyRequests, PublishRefused, and what :meth:`publish` raises. Needs MQTT 5.0.
         """
         self._check_requests()
-        return await self._asking.one(topic, payload, timeout_s, options)
+        if not again_after_s > 0:
+            raise ValueError(f"again_after_s must be above 0, not {again_after_s}")
+        return await self._asking.one(Question.of(topic, payload, options), timeout_s, again_after_s)
 
     def request_all(
         self, topic: str, payload: bytes | str = b"", *, timeout_s: float, **options: Unpack[RequestOptions]
@@ -293,7 +304,7 @@ class Client:
         there are as many as have got the request, which a gateway of Waystation says, or after `timeout_s`. Raises
         NotReceived if nobody has got it."""
         self._check_requests()
-        return self._asking.all(topic, payload, timeout_s, options)
+        return self._asking.all(Question.of(topic, payload, options), timeout_s)
 
     def _check_requests(self) -> None:
         self._check_open()

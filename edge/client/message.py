@@ -13,6 +13,7 @@ from mqtt.packets import Publish
 from schemas.conversations import CONVERSATION, GONE, RECEIVER
 from schemas.presence_topics import is_presence
 from schemas.receipts import MESSAGE_ID_PROPERTY, RECEIPT_MARK
+from schemas.repeated_requests import REPEATED
 
 
 class MessageState(Enum):
@@ -156,6 +157,12 @@ class IncomingMessage:
         another receiver, which knows nothing of it. None for other messages (R6)."""
         told = dict(self.user_properties)
         return told.get(CONVERSATION) if told.get(RECEIVER) == GONE else None
+
+    @property
+    def is_repeated(self) -> bool:
+        """Whether its sender has sent this request before, and got no reply: another receiver, or this one, may have
+        had it (R6)."""
+        return (REPEATED, "true") in self.user_properties
 
     def acknowledge(self) -> None:
         """The application is done with the message. May be called again."""

@@ -6,6 +6,7 @@ with SyncClient(client_id="van-7", connect_points=["mqtt://gateway:1883"], store
 """
 
 import asyncio
+import math
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from pathlib import Path
@@ -159,10 +160,18 @@ class SyncClient:
         thread.start()
 
     def request(
-        self, topic: str, payload: bytes | str = b"", *, timeout_s: float, **options: Unpack[RequestOptions]
+        self,
+        topic: str,
+        payload: bytes | str = b"",
+        *,
+        timeout_s: float,
+        again_after_s: float = math.inf,
+        **options: Unpack[RequestOptions],
     ) -> IncomingMessage:
         """See :meth:`Client.request`."""
-        return self.call(self._client.request(topic, payload, timeout_s=timeout_s, **options))
+        return self.call(
+            self._client.request(topic, payload, timeout_s=timeout_s, again_after_s=again_after_s, **options)
+        )
 
     def request_all(
         self, topic: str, payload: bytes | str = b"", *, timeout_s: float, **options: Unpack[RequestOptions]

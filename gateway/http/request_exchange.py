@@ -7,8 +7,9 @@ A request is served in these steps:
 2. The message is published for the caller, with the session's inbox as Response Topic, and Correlation Data. It expires
    when the request's time is over, so that nobody answers in vain.
 3. Replies come to the session and wait in its link (:mod:`gateway.http.reply_link`) until they are written.
-4. The ledger sends a receipt there too (Q13): that nobody has got the request, or how many have got it.
-5. Whatever ends the request ends the session. The home drops what comes to an inbox without a session, so late replies
+4. Without a reply in time it is sent again, if the requester wants that: to the next receiver of a share group.
+5. The ledger sends a receipt there too (Q13): that nobody has got the request, or how many have got it.
+6. Whatever ends the request ends the session. The home drops what comes to an inbox without a session, so late replies
    take no memory.
 
 The session attaches before the message is published, so that no reply comes too early. When the shard moves, when the
@@ -17,7 +18,9 @@ why.
 """
 
 import asyncio
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 import structlog
@@ -31,7 +34,7 @@ from gateway.http.identity import Caller
 from gateway.http.problems import AGAIN, NO_HEADERS, Problem, refusal
 from gateway.http.reply_address import ReplyAddress
 from gateway.http.reply_format import REQUEST_ID, reply_headers
-from gateway.http.reply_link import ReplyLink, TooLarge
+from gateway.http.reply_link import Reply, ReplyLink, TooLarge
 from gateway.http.reply_stream import ReplyStream
 from gateway.http.requested import Requested
 from gateway.shard.arrivals import REPLY_INBOX, Arrival
@@ -107,7 +110,8 @@ class RequestExchange:
                 response = await stream.serve(request, headers)
                 result = stream.result
             else:
-                response = await self._answer(request, link, stored, asked, until, headers)
+                replies = await self._first_reply(caller, link, asked, until)
+                response = await self._answer(request, link, replies, stored, asked, headers)
                 result = "answered"
             return response
         except NotAdmitted:
@@ -124,17 +128,30 @@ class RequestExchange:
                 ending.cancel()
             link.leave()
 
+    async def _first_reply(
+        self, caller: Caller, link: ReplyLink, asked: Requested, until: float
+    ) -> Sequence[Reply | TooLarge]:
+        """Nothing if none comes. Sends the request again meanwhile, as `asked`."""
+        now, again_after_s = asyncio.get_running_loop().time, asked.again_after_s or math.inf
+        while True:
+            next_at = min(until, now() + again_after_s)
+            replies = await link.take(next_at)
+            if replies or link.ended is not None or link.is_complete or now() >= until:
+                return replies
+            with suppress(Problem):  # the next one may be taken again, and the first one may still be answered
+                await self._publisher.publish(caller, asked.again(until - now()))
+                self._hosts.counts["repeated_requests"] += 1
+
     async def _answer(
         self,
         request: web.BaseRequest,
         link: ReplyLink,
+        replies: Sequence[Reply | TooLarge],
         stored: Stored,
         asked: Requested,
-        until: float,
         headers: dict[str, str],
     ) -> web.StreamResponse:
-        """The first reply."""
-        replies = await link.take(until)
+        """The first of `replies`."""
         if not replies and link.receivers == 0:
             raise Problem(404, "not_received", "nobody has got the request", headers=_about(stored))
         if not replies:

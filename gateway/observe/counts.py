@@ -33,6 +33,9 @@ class _Labelled(NamedTuple):
 _PLAIN = {
     "published": _Plain("waystation_publishes_stored", "PUBLISH packets stored in Kafka and acknowledged (QoS 1, 2)"),
     "receipts_asked": _Plain("waystation_receipts_asked", "PUBLISH packets that ask for a receipt"),
+    "repeated_requests": _Plain(
+        "waystation_requests_repeated", "Requests over HTTP that were sent again because no reply had come in time"
+    ),
     "messages_read": _Plain("waystation_messages_read", "PUBLISH packets that say that a message is read"),
     "connections_opened": _Plain("waystation_connections_opened", "Connections accepted"),
     "not_admitted": _Plain(

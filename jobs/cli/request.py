@@ -49,6 +49,15 @@ def request(
         bool, typer.Option("--all", help="Print the replies of all receivers, not only the first one.")
     ] = False,
     timeout: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="How long to wait.")] = TIMEOUT_S,
+    again_after: Annotated[
+        float | None,
+        typer.Option(
+            min=0.1,
+            metavar="SECONDS",
+            help="Send the request again after each time so long without a reply. The next receiver of a shared "
+            "subscription gets it, with the user property request-repeated=true.",
+        ),
+    ] = None,
     qos: Qos = 1,
     properties: UserProperties = None,
     format: Annotated[
@@ -66,12 +75,16 @@ def request(
         waystation request @shop-1 'when do you open?'
         waystation request questions --property conversation=42 'and on Sundays?'
         waystation request sensors/state --all --timeout 5
+        waystation request questions 'anybody there?' --again-after 5
         waystation request camera/7/describe --file picture.jpg --format json
     """
+    if every and again_after is not None:
+        raise JobError("--again-after goes with one reply: leave out --all, or --again-after")
     content = b"" if payload is None and file is None else next(given_messages(payload, file, lines=False))
     asked: RequestOptions = {"qos": qos, "user_properties": user_properties(properties)}
     client = _client(access, context, client_id, timeout)
-    asyncio.run(_Requesting(client, format).run(topic, content, timeout, asked, every=every))
+    requesting = _Requesting(client, format, math.inf if again_after is None else again_after)
+    asyncio.run(requesting.run(topic, content, timeout, asked, every=every))
 
 
 def _client(access: Access, context: typer.Context, client_id: str | None, timeout_s: float) -> Client:
@@ -97,8 +110,8 @@ def _client(access: Access, context: typer.Context, client_id: str | None, timeo
 class _Requesting:
     """Sends one request, and writes what comes."""
 
-    def __init__(self, client: Client, format: Format) -> None:
-        self._client, self._format = client, format
+    def __init__(self, client: Client, format: Format, again_after_s: float) -> None:
+        self._client, self._format, self._again_after_s = client, format, again_after_s
 
     async def run(self, topic: str, payload: bytes, timeout_s: float, asked: RequestOptions, *, every: bool) -> None:
         """Raises ClientError, JobError: why there is no reply."""
@@ -114,7 +127,10 @@ class _Requesting:
                         self._write(reply)
                         replies += 1
                 else:
-                    self._write(await client.request(topic, payload, timeout_s=timeout_s, **asked))
+                    again_after_s = self._again_after_s
+                    self._write(
+                        await client.request(topic, payload, timeout_s=timeout_s, again_after_s=again_after_s, **asked)
+                    )
         except NotReachable as error:
             reasons = "; ".join(dict.fromkeys(attempt.reason for attempt in error.attempts))
             raise JobError(f"{reasons}; check `waystation status`") from error

@@ -156,8 +156,11 @@ def abide(case: schemathesis.Case) -> None:
     if case.path.startswith("/v1/requests/"):
         case.query["timeout"] = 1
         case.query.pop("most", None)
+        if "again_after" in case.query:
+            case.query["again_after"] = 1
         if case.query.get("replies") == "all":
             case.query["most"] = 1
+            case.query.pop("again_after", None)
     if case.path == "/v1/message-presence/{id}" and case.method == "POST":
         case.headers["X-Client-Id"] = "agent"
         if case.body["event"] in ("propagated", "delivered"):

@@ -69,6 +69,24 @@ def test_the_replies_of_all_receivers(run: Run, capfd: pytest.CaptureFixture[str
     assert capfd.readouterr().out == "1\n2\n" * 2
 
 
+def test_it_is_asked_again(run: Run, capfd: pytest.CaptureFixture[str]) -> None:
+    """R6: whoever gets the second one can see that."""
+    reply = answering((b"here", {}))
+
+    def hesitate(peer: Peer, packet: Packet) -> bool:
+        if not isinstance(packet, Publish):
+            return False
+        if ("request-repeated", "true") in (packet.properties or {})["user_property"]:
+            return reply(peer, packet)
+        peer.send(Puback(packet.packet_id))
+        return True
+
+    with ScriptedServer(hesitate) as server:
+        assert run("request", "questions", "--again-after", "0.2", "--address", server.address) == 0
+        assert len(server.of(Publish)) == 2
+    assert capfd.readouterr().out == "here\n"
+
+
 @pytest.mark.parametrize("words", [(), ("--all",)])
 def test_no_reply_is_no_success(run: Run, capfd: pytest.CaptureFixture[str], words: tuple[str, ...]) -> None:
     with ScriptedServer(answering()) as server:
@@ -104,6 +122,7 @@ def test_a_refusal_says_why(run: Run, capfd: pytest.CaptureFixture[str]) -> None
         (("a", "b"), "no stack is running in"),
         (("a", "b", "--file", "c", "--address", "127.0.0.1:1"), "the payload is given twice"),
         (("a", "--property", "x", "--address", "127.0.0.1:1"), "'x' is not a user property: write NAME=VALUE"),
+        (("a", "--all", "--again-after", "1", "--address", "127.0.0.1:1"), "--again-after goes with one reply"),
         (("a", "--client-id", "a+", "--address", "127.0.0.1:1"), "client_id must have"),
         (("a", "--address", "127.0.0.1:1"), "127.0.0.1:1 cannot be reached: Connect call failed"),
     ],
