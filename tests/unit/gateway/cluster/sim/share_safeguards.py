@@ -6,6 +6,7 @@ from typing import Any
 
 from gateway.shard.delivery import Deliverer
 from gateway.shard.group_requests import GroupRequests
+from gateway.shard.log_writer import SessionLogWriter
 from gateway.shard.memberships import Memberships
 from gateway.shard.messages import Delivery
 from gateway.shard.numbers import ReservedNumbers
@@ -88,6 +89,10 @@ def _asks_as_an_earlier_home(self: GroupRequests) -> int:
 
 def _nothing(*_: Any) -> None:
     """Is done."""
+
+
+async def _waits_for_nothing(*_: Any) -> None:
+    """Returns at once."""
 
 
 SHARE_SAFEGUARDS = (
@@ -175,6 +180,13 @@ SHARE_SAFEGUARDS = (
         "received",
         _reports_before_it_is_logged,
         GROUPS_FROM + 1_560_619,
+    ),
+    Safeguard(
+        "nobody is answered on a connection before it is logged what was said on the one before",
+        SessionLogWriter,
+        "caught_up",
+        _waits_for_nothing,
+        GROUPS_FROM + 9_061_279,
     ),
     Safeguard("numbers of assignments are given once", ReservedNumbers, "begin", _nothing, GROUPS_FROM + 3_950_473),
     Safeguard(

@@ -293,6 +293,7 @@ class ShareHome:
             arrival = Arrival(client, is_clean, EXPIRY_S, None, self.site.groups.window, "", "")
             session.admit(arrival, self._process.numbers.connection(self.home.shard, self.site.world.now))
             await self.promises.wait(partial(self._writer.opened, session))
+            await self._writer.caught_up(session)
             if self.promises.is_lost or self.home.is_freezing:
                 return
             own = GroupLink(self, link)
