@@ -91,7 +91,7 @@ class Asking:
         self, request: Request, question: Question, message: Message, until: float, again_after_s: float
     ) -> None:
         """Sends it again and again, each time `again_after_s` after the gateway has the last one: while no gateway is
-        reachable, copies would only pile up. It asks for no receipt: the first one may still be answered."""
+        reachable, copies would only pile up."""
         now, pairs = asyncio.get_running_loop().time, repeated(question.user_properties)
         try:
             while True:

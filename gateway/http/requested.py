@@ -55,7 +55,7 @@ class Requested(NamedTuple):
 
     def again(self, left_s: float) -> Posted:
         """What is sent again, with the reply address that it has by now, `left_s` before the end. It has no key: that
-        is for its first time. Nor does it ask for a receipt: the first one may still be answered."""
+        is for its first time."""
         packet = self.posted.packet
         properties = dict(packet.properties or {})
         properties["message_expiry_interval"] = max(1, math.ceil(left_s))

@@ -25,12 +25,12 @@ def test_the_next_receiver_gets_it(tmp_path: Path) -> None:
     async def scenario() -> None:
         harness = await HttpHarness(tmp_path).start()
         members = [await responding(harness, hesitant, "$share/g/service", name) for name in ("one", "two")]
-        found = await ask(harness, "service?timeout=60&again_after=1", User_Property="a=b")
+        found = await ask(harness, "service?timeout=60&again_after=1", User_Property="a=b,receipt=read")
         assert (found.status, found.body) == (200, b"echo x")
         assert [len(member.requests) for member in members] == [1, 1]
         had = [member.requests[0] for member in members]
-        first, second = sorted(had, key=lambda request: len(request.properties["user_property"]))
-        assert first.properties["user_property"] == [("a", "b")]
+        second, first = sorted(had, key=lambda request: REPEATED not in request.properties["user_property"])
+        assert first.properties["user_property"] == [("a", "b"), ("receipt", "read")]
         assert second.properties["user_property"] == [("a", "b"), REPEATED]
         for name in ("response_topic", "correlation_data"):
             assert first.properties[name] == second.properties[name]
