@@ -287,10 +287,12 @@ class Client:
     ) -> IncomingMessage:
         """Sends a request to a topic, or to a client's inbox (`@client-id`), and returns the first reply.
 
-        The request is not delivered after `timeout_s`. Each time that there is no reply `again_after_s` after the
-        gateway has it, it is sent again, to the next receiver if several share the topic; that one finds
-        `incoming.is_repeated`. Raises NoReply, NotReceived once a gateway of Waystation says
-        that nobody has got it, TooManyRequests, PublishRefused, and what :meth:`publish` raises. Needs MQTT 5.0.
+        The request is not delivered after `timeout_s`. Whenever a gateway has had it for `again_after_s` without a
+        reply, the client sends it again. If several receivers share the topic, the next one gets it, and finds
+        `incoming.is_repeated`.
+
+        Raises NoReply, NotReceived once a gateway of Waystation says that nobody has got it, TooManyRequests,
+        PublishRefused, ValueError unless `again_after_s` is above 0, and what :meth:`publish` raises. Needs MQTT 5.0.
         """
         self._check_requests()
         if not again_after_s > 0:

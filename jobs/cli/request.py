@@ -54,8 +54,8 @@ def request(
         typer.Option(
             min=0.1,
             metavar="SECONDS",
-            help="Send the request again after each time so long without a reply. The next receiver of a shared "
-            "subscription gets it, with the user property request-repeated=true.",
+            help="Send the request again whenever so long has passed without a reply. In a shared subscription the "
+            "next member gets it, with the user property request-repeated=true.",
         ),
     ] = None,
     qos: Qos = 1,
